@@ -1,0 +1,45 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install test lint demo docs bench crosscheck clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## build .venv with the library and its development tools
+
+test: $(STAMP) lint  ## lint, then all tests and doctests
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(STAMP)  ## the paper's toy example, learned online: writes toy.png
+	$(BIN)/python -m srgp.experiments.toy --output toy.png
+
+docs: $(STAMP)  ## the documentation, into site/
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+bench: $(STAMP)  ## measure posterior, filter and whitening: writes benchmarks/results
+	$(BIN)/python -m benchmarks.posterior
+	$(BIN)/python -m benchmarks.filter
+	$(BIN)/python -m benchmarks.whitening
+
+crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its own environment
+	$(BIN)/python -m benchmarks.crosscheck
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) benchmarks/.venvs site toy.png
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The same regression problems solved by srgp and by other libraries, and the differences."""

@@ -1,0 +1,252 @@
+"""The table of sparse models, which differ only in V̄ (training), V_* (prediction), a (regulariser).
+
+Every model is the linear regression y = Hu + γ + ε with γ ~ N(0, V̄), ε_i ~ N(0, σ²/w_i), and
+D = K_XX − Q_XX, d = diag D the part of the prior that the inducing points do not explain.
+
+| model         | V̄              | V_*     | a                                |
+|---------------|-----------------|---------|----------------------------------|
+| SoR           | 0               | 0       | 0                                |
+| DTC           | 0               | D_*     | 0                                |
+| FITC          | Diag d          | D_*     | 0                                |
+| FIC           | Diag d          | Diag d_*| 0                                |
+| PITC          | blocks of D     | D_*     | 0                                |
+| VFE           | 0               | D_*     | Σ d_i / 2s_i                     |
+| PEP(α)        | α Diag d        | D_*     | (1−α)/2α Σ log(1 + α d_i/s_i)    |
+| TighterVFE    | 0               | D_*     | ½ Σ log(1 + d_i/s_i)             |
+
+with s_i = σ²/w_i. (Paper: Fig. 2 and eq. 3 to 5. Tighter bound: Titsias 2025; Bui et al. 2025.)
+"""
+
+import dataclasses
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from srgp.kernels import Kernel
+from srgp.linalg import lower_factor
+from srgp.precision import Array, Scalar
+
+
+class Observation(NamedTuple):
+    """A batch in units of its own noise: y = Wᵀv + ε with ε ~ N(0, I), v the whitened weights."""
+
+    W: Float[Array, "M B"]
+    y: Float[Array, "B *Q"]
+    log_noise: Float[Array, " B"]  # sums to log |V|
+    regulariser: Float[Array, " B"]  # sums to a
+    present: Float[Array, " B"]  # 1 for a row of data, 0 for padding
+
+
+@dataclasses.dataclass(frozen=True)
+class Approximation:
+    """One row of the table. The subclasses are what users name."""
+
+    share: ClassVar[float] = 0.0  # V̄ = share · Diag d
+    residual: ClassVar[Literal["none", "diagonal", "full"]] = "full"  # V_*
+    # Whether the sums can be kept without σ², which may then change at no cost.
+    noise_free: ClassVar[bool] = True
+
+    def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
+        """a_i, from the unexplained variance d_i and the noise variance s_i."""
+        return jnp.zeros_like(d)
+
+    def observe(
+        self,
+        kernel: Kernel,
+        W: Float[Array, "M B"],
+        X: Float[Array, "B D"],
+        y: Float[Array, "B *Q"],
+        noise: Scalar,
+        weights: Float[Array, " B"],
+    ) -> Observation:
+        """Divide a batch by its noise V = V̄ + Diag s. W = L⁻¹k(R, X); weight 0 marks padding."""
+        present = (weights > 0.0).astype(W.dtype)
+        s = noise / jnp.where(weights > 0.0, weights, 1.0)
+        d = unexplained(kernel, W, X)
+        v = self.share * d + s
+        root = present / jnp.sqrt(v)
+        return Observation(
+            W=W * root,
+            y=(y.T * root).T,
+            log_noise=present * jnp.log(v),
+            regulariser=present * self.regulariser(d, s),
+            present=present,
+        )
+
+
+def unexplained(
+    kernel: Kernel, W: Float[Array, "M B"], X: Float[Array, "B D"]
+) -> Float[Array, " B"]:
+    """d = diag(K_XX − Q_XX) ≥ 0, where Q_XX = WᵀW."""
+    return jnp.maximum(kernel.variance_at(X) - jnp.sum(W**2, 0), 0.0)
+
+
+class SoR(Approximation):
+    """Subset of regressors (DIC): the weights are all there is. Overconfident far from the data.
+
+    >>> import srgp
+    >>> srgp.SoR()
+    SoR()
+    """
+
+    residual = "none"
+
+
+class DTC(Approximation):
+    """Deterministic training conditional: SoR's posterior with honest predictive variance.
+
+    >>> import srgp
+    >>> srgp.DTC()
+    DTC()
+    """
+
+
+class FITC(Approximation):
+    """Fully independent training conditional: V̄ = Diag d, input-dependent noise.
+
+    >>> import srgp
+    >>> srgp.FITC()
+    FITC()
+    """
+
+    share = 1.0
+    noise_free = False
+
+
+class FIC(FITC):
+    """Fully independent conditional: FITC whose predictions, too, are independent given u.
+
+    >>> import srgp
+    >>> srgp.FIC()
+    FIC()
+    """
+
+    residual = "diagonal"
+
+
+class VFE(Approximation):
+    """Variational free energy: a lower bound of the full GP's log marginal likelihood.
+
+    >>> import srgp
+    >>> srgp.VFE()
+    VFE()
+    """
+
+    def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
+        """a_i = d_i / 2s_i."""
+        return 0.5 * d / s
+
+
+class TighterVFE(Approximation):
+    """VFE's posterior with the tighter lower bound of 2025.
+
+    Its regulariser is not proportional to 1/σ², so the sums belong to one noise variance.
+
+    >>> import srgp
+    >>> srgp.TighterVFE()
+    TighterVFE()
+    """
+
+    noise_free = False
+
+    def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
+        """a_i = ½ log(1 + d_i/s_i)."""
+        return 0.5 * jnp.log1p(d / s)
+
+
+@dataclasses.dataclass(frozen=True)
+class PEP(Approximation):
+    """Power expectation propagation: α = 0 is VFE, α = 1 is FITC, and all between.
+
+    >>> import srgp
+    >>> srgp.PEP(alpha=0.5)
+    PEP(alpha=0.5)
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", float(self.alpha))
+        if not 0.0 <= self.alpha <= 1.0:
+            raise ValueError(f"PEP's alpha must lie in [0, 1], got {self.alpha}.")
+
+    @property
+    def share(self) -> float:  # type: ignore[override]
+        """V̄ = α Diag d."""
+        return self.alpha
+
+    @property
+    def noise_free(self) -> bool:  # type: ignore[override]
+        """Only in the limit α = 0."""
+        return self.alpha == 0.0
+
+    def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
+        """a_i = (1−α)/2α log(1 + α d_i/s_i), whose limit α → 0 is d_i / 2s_i."""
+        if self.alpha == 0.0:
+            return 0.5 * d / s
+        return (1.0 - self.alpha) / (2.0 * self.alpha) * jnp.log1p(self.alpha * d / s)
+
+
+@dataclasses.dataclass(frozen=True)
+class PITC(Approximation):
+    """Partially independent training conditional: rows of one block keep their joint covariance.
+
+    Blocks are consecutive rows of each batch handed in, `block_size` at a time; so a batch of at
+    most `block_size` rows is one block, as in the paper. Alone among the models, PITC depends on
+    how the data are batched: batches that are multiples of `block_size` change nothing.
+
+    >>> import srgp
+    >>> srgp.PITC(block_size=50)
+    PITC(block_size=50)
+    """
+
+    block_size: int = 100
+
+    noise_free = False
+
+    def __post_init__(self) -> None:
+        if int(self.block_size) != self.block_size or self.block_size < 1:
+            raise ValueError(f"PITC's block_size must be ≥ 1, got {self.block_size}.")
+
+    def observe(
+        self,
+        kernel: Kernel,
+        W: Float[Array, "M B"],
+        X: Float[Array, "B D"],
+        y: Float[Array, "B *Q"],
+        noise: Scalar,
+        weights: Float[Array, " B"],
+    ) -> Observation:
+        """Divide each block by the Cholesky factor of its V = D + Diag s."""
+
+        def one(
+            W: jax.Array, X: jax.Array, y: jax.Array, weights: jax.Array
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+            present = (weights > 0.0).astype(W.dtype)
+            s = noise / jnp.where(weights > 0.0, weights, 1.0)
+            D = kernel.covariance(X, X) - W.T @ W
+            # A padded row becomes an independent unit variance, and so contributes nothing.
+            V = D * jnp.outer(present, present) + jnp.diag(jnp.where(weights > 0.0, s, 1.0))
+            L = lower_factor(V)
+            whiten = jnp.concatenate([W.T * present[:, None], (y.T * present).T], 1)
+            rows = jax.scipy.linalg.solve_triangular(L, whiten, lower=True)
+            return rows, present * 2.0 * jnp.log(jnp.diagonal(L)), present
+
+        M, b = len(W), self.block_size
+        columns = y.reshape(len(y), -1)
+        rows, log_noise, present = jax.vmap(one)(
+            W.reshape(M, -1, b).transpose(1, 0, 2),
+            X.reshape(-1, b, X.shape[1]),
+            columns.reshape(-1, b, columns.shape[1]),
+            weights.reshape(-1, b),
+        )
+        rows = rows.reshape(len(X), -1)
+        return Observation(
+            W=rows[:, :M].T,
+            y=rows[:, M:].reshape(y.shape),
+            log_noise=log_noise.ravel(),
+            regulariser=jnp.zeros(len(X)),
+            present=present.ravel(),
+        )

@@ -1,0 +1,96 @@
+"""What users hand in: turned into float64 arrays, or refused with a sentence on what to do."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def as_floats(values: ArrayLike, name: str) -> np.ndarray:
+    """`values` as a finite float64 array, or a ValueError that names the first bad entry."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be numeric, but cannot be converted to float64: {error}. "
+            "Encode or drop the columns that are not numbers."
+        ) from error
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(
+            f"{name} holds {array[where]} at index {where if len(where) != 1 else where[0]}; "
+            "remove or impute such rows first."
+        )
+    return array
+
+
+def as_inputs(X: ArrayLike, name: str = "X", columns: int | None = None) -> np.ndarray:
+    """Inputs of shape (N, D), N ≥ 1."""
+    array = as_floats(X, name)
+    if array.ndim != 2:
+        hint = f"; use {name}.reshape(-1, 1) for a single input" if array.ndim == 1 else ""
+        raise ValueError(f"{name} must have shape (rows, inputs), got {array.shape}{hint}.")
+    if array.shape[0] == 0:
+        raise ValueError(f"{name} is empty: at least one row is needed.")
+    if columns is not None and array.shape[1] != columns:
+        raise ValueError(
+            f"{name} has {array.shape[1]} columns, but the model's inducing inputs have {columns}."
+        )
+    return array
+
+
+def as_targets(y: ArrayLike, rows: int) -> np.ndarray:
+    """Targets of shape (N,), or (N, Q) for Q outputs that share kernel and inducing inputs."""
+    array = as_floats(y, "y")
+    if array.ndim not in (1, 2) or array.shape[0] != rows or array.shape[1:] == (0,):
+        raise ValueError(
+            f"y must have shape ({rows},), or ({rows}, outputs), to go with X; got {array.shape}."
+        )
+    return array
+
+
+def as_weights(sample_weight: ArrayLike | None, rows: int) -> np.ndarray:
+    """Weights w ≥ 0 of shape (N,): the noise variance of row i is σ²/w_i. None means all one."""
+    if sample_weight is None:
+        return np.ones(rows)
+    array = as_floats(sample_weight, "sample_weight")
+    if array.shape != (rows,):
+        raise ValueError(f"sample_weight must have shape ({rows},), got {array.shape}.")
+    if (array < 0).any():
+        raise ValueError(
+            f"sample_weight must not be negative, got {array.min():g} at row {array.argmin()}; "
+            "a weight divides the noise variance, and weight 0 leaves the row out."
+        )
+    return array
+
+
+def as_positive(value: ArrayLike, name: str) -> np.ndarray:
+    """A finite number, or array of numbers, greater than zero."""
+    array = as_floats(value, name)
+    if array.size == 0 or not (array > 0).all():
+        raise ValueError(f"{name} must be positive, got {array.tolist()}.")
+    return array
+
+
+def finite(result: np.ndarray, what: str) -> np.ndarray:
+    """`result`, unless a number overflowed on the way: NaN never leaves silently."""
+    if not np.isfinite(result).all():
+        raise FloatingPointError(
+            f"{what} is not finite in double precision. Inputs or targets are extremely large, or "
+            "the noise extremely small: rescale the data."
+        )
+    return result
+
+
+def padded_blocks(arrays: tuple[np.ndarray, ...], rows: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Consecutive blocks of exactly `rows` rows, the last filled with zeros.
+
+    Fixed shapes mean one compilation for every batch size. The weights are among the arrays: zero
+    weight is what marks a filled row.
+    """
+    for start in range(0, len(arrays[0]), rows):
+        block = tuple(a[start : start + rows] for a in arrays)
+        missing = rows - len(block[0])
+        if missing:
+            block = tuple(np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in block)
+        yield block

@@ -1,0 +1,282 @@
+"""The same posterior, one sample at a time: a square-root Kalman filter in whitened coordinates."""
+
+import dataclasses
+import functools
+from typing import Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from srgp.approximations import PITC, Approximation
+from srgp.bound import report_weights, terms
+from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
+from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter
+from srgp.model import Basis, Model
+from srgp.moving import check_comparable, noise_ratio, transfer
+from srgp.posterior import Posterior
+from srgp.precision import Array, Scalar, double
+from srgp.statistics import Statistics, Sums, check_belongs, observe
+
+# Rows that one compiled call takes in; a shorter batch is padded, but only its own rows are run.
+BLOCK = 64
+
+
+class State(NamedTuple):
+    """v | y_1:k ~ N(mean, root rootᵀ), and the cumulative bound Σ ψ_k over n rows."""
+
+    mean: Float[Array, "M *Q"]
+    root: Float[Array, "M M"]
+    log_bound: Scalar
+    n: Scalar
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Filter:
+    """Kalman form of a sparse GP at fixed θ: a sample costs O(M²), and nothing grows with time.
+
+    Immutable: `update` returns a new filter and leaves the old one as it was. After any sequence of
+    updates, posterior and cumulative bound equal the batch ones.
+
+    >>> import numpy as np, srgp
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=np.linspace(0, 1, 5)[:, None])
+    >>> X, y = np.linspace(0, 1, 20)[:, None], np.linspace(0, 2, 20)
+    >>> f = srgp.Filter.start(model)
+    >>> for x_k, y_k in zip(X, y):
+    ...     f = f.update(x_k, y_k)
+    >>> f
+    Filter(rows=20, inducing=5, log_bound=-2.477)
+    >>> bool(np.isclose(f.log_bound, srgp.log_bound(model, srgp.summarise(model, X, y))))
+    True
+    """
+
+    model: Model
+    state: State
+
+    @classmethod
+    @double
+    def start(cls, model: Model, statistics: Statistics | None = None) -> Self:
+        """A filter that has seen nothing, or what `statistics` sum up."""
+        M = len(model.inducing)
+        if statistics is None:
+            return cls(model, State(jnp.zeros(M), jnp.eye(M), jnp.zeros(()), jnp.zeros(())))
+        check_belongs(model, statistics)
+        state, weights = _from_sums(model.approximation, statistics.sums, model.noise)
+        report_weights(weights)
+        return cls(model, state)
+
+    @double
+    def update(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn a batch X (B, D), y (B,) or (B, Q); or one sample x (D,) with a number y.
+
+            r = y − hᵀμ,   s = hᵀΣh + v,   μ ← μ + Σh r/s,   Σ ← Σ − Σh hᵀΣ/s,
+            ψ = log N(r; 0, s) − a
+
+        (paper: eq. 12, 16) row by row, with Σ = SSᵀ carried as its root S (Potter's form).
+        """
+        X, y, weights = self._checked(X, y, sample_weight)
+        approximation, basis = self.model.approximation, self.model.basis
+        state = self.state
+        if y.shape[1:] != state.mean.shape[1:]:
+            state = self._with_outputs(y.shape[1:])
+        if len(X) == 1:
+            return self._at(_update_one(approximation, basis, state, X, y, weights))
+        rows = BLOCK
+        if isinstance(approximation, PITC):
+            rows = -(-BLOCK // approximation.block_size) * approximation.block_size
+        count = len(X)
+        for i, block in enumerate(padded_blocks((X, y, weights), rows)):
+            here = np.int32(min(rows, count - i * rows))
+            state = _update_block(approximation, basis, state, *block, here)
+        return self._at(state)
+
+    @property
+    def log_bound(self) -> float:
+        """The cumulative bound Σ_k ψ_k, ψ_k = log p(y_k | y_1:k−1) − a_k."""
+        return float(finite(np.asarray(self.state.log_bound), "the cumulative bound"))
+
+    @property
+    def n(self) -> int:
+        """How many rows were learned."""
+        return int(self.state.n)
+
+    @property
+    def posterior(self) -> Posterior:
+        """The current posterior, with covariances and samples."""
+        return Posterior(self.model, self.state.mean, self.state.root)
+
+    def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance at X (A, D), as `Posterior.predict`."""
+        return self.posterior.predict(X, noise)
+
+    @double
+    def forget(self, factor: float, towards: Literal["less data", "prior"] = "less data") -> Self:
+        """Let the past count less, by a factor λ in (0, 1]; O(M³).
+
+        "less data": exponential forgetting. The information of all data is multiplied by λ and the
+                     prior is kept: the same as `factor * statistics`.
+        "prior":     back to the prior. μ ← √λ μ, Σ ← λΣ + (1−λ)K_RR, a random walk of the function
+                     whose stationary law is the prior (van Vaerenbergh et al. 2012).
+
+        The cumulative bound goes on: it is the log density of the rows as they were predicted.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> f = srgp.Filter.start(model).update([0.0], 1.0)
+        >>> f.forget(0.5).predict([[0.0]])[1].round(3), f.forget(0.5, "prior").predict([[0.0]])[1]
+        (array([0.667]), array([0.75]))
+        """
+        if not 0.0 < factor <= 1.0:
+            raise ValueError(f"the forgetting factor must lie in (0, 1], got {factor}.")
+        rules = {"less data": _forget_data, "prior": _forget_towards_prior}
+        if towards not in rules:
+            raise ValueError(f"towards must be 'less data' or 'prior', got {towards!r}.")
+        return self._at(rules[towards](self.state, factor))
+
+    @double
+    def move(self, new_model: Model) -> Self:
+        """Carry the posterior to new inducing inputs and hyper-parameters; see `srgp.move`.
+
+        Exact where the kernel stays and the new inducing inputs contain the old ones:
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
+        >>> f = srgp.Filter.start(model).update([[0.2], [0.9]], [1.0, 2.0])
+        >>> g = f.move(model.replace(inducing=[[0.0], [0.5], [1.0]]))
+        >>> f.predict([[0.4]])[0].round(6), g.predict([[0.4]])[0].round(6)
+        (array([1.325932]), array([1.325932]))
+        """
+        check_comparable(self.model, new_model)
+        G = transfer(self.model.basis, new_model.basis)
+        state, lower, jitter = _moved(self.state, G, noise_ratio(self.model, new_model))
+        report_jitter(
+            np.asarray(lower),
+            float(jitter),
+            "the posterior precision of the new inducing points",
+            "The new model explains the old inducing points badly: move in smaller steps.",
+        )
+        return dataclasses.replace(self, model=new_model, state=state)
+
+    def _at(self, state: State) -> Self:
+        return dataclasses.replace(self, state=state)
+
+    def _with_outputs(self, outputs: tuple[int, ...]) -> State:
+        if self.n:
+            raise ValueError(
+                f"y must have outputs of shape {self.state.mean.shape[1:]} as before, "
+                f"got {outputs}."
+            )
+        return self.state._replace(mean=jnp.zeros((len(self.state.mean), *outputs)))
+
+    def _checked(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if np.ndim(X) == 1 and np.ndim(y) == 0:
+            X, y = np.reshape(X, (1, -1)), np.reshape(y, (1,))
+            sample_weight = None if sample_weight is None else np.reshape(sample_weight, (1,))
+        X = as_inputs(X, columns=self.model.inducing.shape[1])
+        return X, as_targets(y, len(X)), as_weights(sample_weight, len(X))
+
+    def __repr__(self) -> str:
+        M = len(self.model.inducing)
+        return f"Filter(rows={self.n}, inducing={M}, log_bound={self.log_bound:.4g})"
+
+
+def _step(
+    state: State,
+    h: Float[Array, " M"],
+    y: Float[Array, "*Q"],
+    log_noise: Scalar,
+    a: Scalar,
+    present: Scalar,
+) -> State:
+    """One row y = hᵀv + N(0, 1). Padding has h = 0 and y = 0, and changes nothing."""
+    phi = state.root.T @ h
+    s = 1.0 + phi @ phi
+    r = y - h @ state.mean
+    gain = state.root @ phi / s
+    log_density = -0.5 * (
+        r.size * (jnp.log(2.0 * jnp.pi) + log_noise + jnp.log(s)) + jnp.sum(r**2) / s
+    )
+    return State(
+        mean=state.mean + jnp.multiply.outer(gain, r),
+        # Potter: S(I − γφφᵀ) with γ = 1/(s + √s), so that SSᵀ loses exactly s·gain·gainᵀ.
+        root=state.root - jnp.outer(gain, phi) / (1.0 + 1.0 / jnp.sqrt(s)),
+        log_bound=state.log_bound + present * log_density - r.size * a,
+        n=state.n + present,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _update_one(
+    approximation: Approximation,
+    basis: Basis,
+    state: State,
+    X: Float[Array, "1 D"],
+    y: Float[Array, "1 *Q"],
+    weights: Float[Array, " 1"],
+) -> State:
+    if isinstance(approximation, PITC):
+        approximation = PITC(block_size=1)
+    seen = observe(approximation, basis, X, y, weights, basis.noise)
+    row = (seen.W[:, 0], seen.y[0], seen.log_noise[0], seen.regulariser[0], seen.present[0])
+    return _step(state, *row)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _update_block(
+    approximation: Approximation,
+    basis: Basis,
+    state: State,
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    weights: Float[Array, " B"],
+    count: Int[Array, ""],
+) -> State:
+    seen = observe(approximation, basis, X, y, weights, basis.noise)
+    rows = (seen.W.T, seen.y, seen.log_noise, seen.regulariser, seen.present)
+    return jax.lax.fori_loop(
+        0, count, lambda i, state: _step(state, *(part[i] for part in rows)), state
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _from_sums(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[State, object]:
+    values, weights = terms(approximation, sums, noise)
+    root = inverse_lower(weights.lower).T
+    return State(weights.mean, root, jnp.sum(values), jnp.asarray(sums.n)), weights
+
+
+@jax.jit
+def _forget_data(state: State, factor: Scalar) -> State:
+    # Σ′ = ((1−λ)I + λΣ⁻¹)⁻¹ = S (λI + (1−λ)SᵀS)⁻¹ Sᵀ, and λΣ′Σ⁻¹ = I − (1−λ)Σ′.
+    S = state.root
+    C = lower_factor(factor * jnp.eye(len(S)) + (1.0 - factor) * (S.T @ S))
+    root = jax.scipy.linalg.solve_triangular(C, S.T, lower=True).T
+    mean = state.mean - (1.0 - factor) * (root @ (root.T @ state.mean))
+    return state._replace(mean=mean, root=root)
+
+
+@jax.jit
+def _forget_towards_prior(state: State, factor: Scalar) -> State:
+    S = state.root
+    root = lower_factor(factor * (S @ S.T) + (1.0 - factor) * jnp.eye(len(S)))
+    return state._replace(mean=jnp.sqrt(factor) * state.mean, root=root)
+
+
+@jax.jit
+def _moved(
+    state: State, G: Float[Array, "M M2"], ratio: Scalar
+) -> tuple[State, jax.Array, jax.Array]:
+    # A = Σ⁻¹ − I and b = Σ⁻¹μ of the data alone; A′ = ratio·GᵀAG, b′ = ratio·Gᵀb.
+    M = len(state.root)
+    columns = jnp.concatenate([G, state.mean.reshape(M, -1)], 1)
+    solved = jnp.linalg.solve(state.root, columns)
+    Z, z = solved[:, : G.shape[1]], solved[:, G.shape[1] :]
+    B = jnp.eye(G.shape[1]) + ratio * (Z.T @ Z - G.T @ G)
+    lower, jitter = cholesky(B, jnp.diagonal(B))
+    root = inverse_lower(lower).T
+    mean = (root @ (root.T @ (ratio * Z.T @ z))).reshape(G.shape[1], *state.mean.shape[1:])
+    return state._replace(mean=mean, root=root), lower, jitter

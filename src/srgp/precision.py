@@ -1,0 +1,53 @@
+"""Double precision, scoped: the user's own JAX code keeps the precision it had.
+
+JAX computes in single precision unless a global switch is turned. A sparse GP needs double: K_RR is
+ill-conditioned by nature. So every public function enters double precision for its own duration
+only, takes anything NumPy understands and gives NumPy arrays back, which no later single-precision
+JAX operation can silently truncate.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Key
+
+Array: TypeAlias = jax.Array  # NumPy arrays are as good, and become these in compiled code
+Scalar: TypeAlias = Float[Array, ""]
+Seed: TypeAlias = int | Int[Array, ""] | Key[jax.Array, ""]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def double(function: Callable[P, T]) -> Callable[P, T]:
+    """Run `function` in double precision, whatever the caller's JAX setting."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def is_traced(tree: object) -> bool:
+    """Whether any leaf is being traced by a JAX transformation, and so has no value to look at."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def to_host(x: Any) -> Any:
+    """`x` as a NumPy array; under a JAX transformation, where it has no value yet, as it is."""
+    return x if isinstance(x, jax.core.Tracer) else np.asarray(x)
+
+
+def as_key(seed: Seed) -> Key[jax.Array, ""]:
+    """A JAX random key from an integer seed; a key is passed on as it is."""
+    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        return seed
+    return jax.random.key(seed)
