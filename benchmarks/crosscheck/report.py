@@ -48,7 +48,8 @@ def _differences(d: Difference) -> list[str]:
 
 
 def comparison_table(outcome: Outcome) -> Table:
-    header = "peer,model,srgp,kernel,data,cond(K),bound,mean,variance,jitter,srgp jitter".split(",")
+    names = ("peer", "model", "srgp", "kernel", "data", "cond(K)")
+    header = (*names, "bound", "mean", "variance", "jitter", "srgp jitter")
     rows = [
         [
             *(NAMES[c.peer], c.model, c.method, c.kernel, c.data, f"{c.condition:.0e}"),
