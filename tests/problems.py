@@ -38,9 +38,7 @@ KERNELS: dict[str, tuple[k.Kernel, Callable[..., Any]]] = {
     ),
     "Polynomial": (
         k.Polynomial(variance=0.3, offset=0.7, degree=3) + k.Matern12(),
-        lambda X, Z: (
-            rk.polynomial(X, Z, variance=0.3, offset=0.7, degree=3) + rk.matern12(X, Z)
-        ),
+        lambda X, Z: rk.polynomial(X, Z, variance=0.3, offset=0.7, degree=3) + rk.matern12(X, Z),
     ),
     "Constant": (
         k.Matern32() + 0.4,

@@ -82,8 +82,12 @@ def test_nothing_seen_is_the_prior(model_name: str) -> None:
     model = make(model_name, p)
     s = srgp.summarise(model, p.X, p.y)
     mean, var = srgp.posterior(model, s - s).predict(p.Xs)
-    prior = np.ones(11) if model_name != "SoR" else np.sum(
-        np.linalg.solve(np.linalg.cholesky(model.kernel(p.R)), model.kernel(p.R, p.Xs)) ** 2, 0
+    prior = (
+        np.ones(11)
+        if model_name != "SoR"
+        else np.sum(
+            np.linalg.solve(np.linalg.cholesky(model.kernel(p.R)), model.kernel(p.R, p.Xs)) ** 2, 0
+        )
     )
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(var, prior, rtol=1e-10)

@@ -100,21 +100,23 @@ def markdown(table: Table) -> str:
 def summary(outcome: Outcome) -> str:
     """One sentence a fact."""
     counting = [c for c in outcome.comparisons if c.counts]
-    if not counting:
-        return "Nothing was compared."
-    worst = max(counting, key=lambda c: c.difference.worst)
-    within = sum(c.difference.worst <= AIM for c in counting)
-    sentences = [
-        f"{within} of {len(counting)} well-conditioned comparisons agree to {AIM:.0e} in the "
-        f"bound, the mean and the variance.",
-        f"The largest difference is {_number(worst.difference.worst)} ({NAMES[worst.peer]} "
-        f"{worst.model}, {worst.kernel}, {worst.data}).",
-    ]
+    sentences = _agreement(counting) if counting else ["Nothing was compared."]
     if outcome.excesses:
         sentences.append(f"{len(outcome.excesses)} exceed {TOLERANCE:.0e}: the check fails.")
-    sentences += [f"Skipped, since it could not be installed: {p}." for p in outcome.skipped]
-    sentences += [f"Did not run to the end: {p}." for p in outcome.failed]
+    sentences += [f"Skipped, since it could not be installed: {NAMES[p]}." for p in outcome.skipped]
+    sentences += [f"Did not run to the end: {NAMES[p]}." for p in outcome.failed]
     return " ".join(sentences)
+
+
+def _agreement(comparisons: list[Comparison]) -> list[str]:
+    worst = max(comparisons, key=lambda c: c.difference.worst)
+    within = sum(c.difference.worst <= AIM for c in comparisons)
+    return [
+        f"{within} of {len(comparisons)} well-conditioned comparisons agree to {AIM:.0e} in the "
+        f"bound, the mean and the variance.",
+        f"The largest difference is {_number(worst.difference.worst)} ({NAMES[worst.peer]} "
+        f"{worst.model} with {worst.method}, {worst.kernel}, {worst.data}).",
+    ]
 
 
 def _cpu() -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -76,20 +76,33 @@ class Filter:
 
         (paper: eq. 12, 16) row by row, with Σ = SSᵀ carried as its root S (Potter's form).
         """
-        X, y, weights = self._checked(X, y, sample_weight)
-        approximation, basis = self.model.approximation, self.model.basis
-        state = self.state
-        if y.shape[1:] != state.mean.shape[1:]:
-            state = self._with_outputs(y.shape[1:])
-        if len(X) == 1:
-            return self._at(_update_one(approximation, basis, state, X, y, weights))
+        if np.ndim(X) == 1 and np.ndim(y) == 0:
+            return self._update_one(X, y, 1.0 if sample_weight is None else sample_weight)
+        X = as_inputs(X, columns=self.model.inducing.shape[1])
+        y = as_targets(y, len(X))
+        weights = as_weights(sample_weight, len(X))
+        approximation = self.model.approximation
         rows = BLOCK
         if isinstance(approximation, PITC):
             rows = -(-BLOCK // approximation.block_size) * approximation.block_size
-        count = len(X)
+        state, count = self._with_outputs(y.shape[1:]), len(X)
         for i, block in enumerate(padded_blocks((X, y, weights), rows)):
             here = np.int32(min(rows, count - i * rows))
-            state = _update_block(approximation, basis, state, *block, here)
+            state = _update_block(approximation, self.model.basis, state, *block, here)
+        return self._at(state)
+
+    def _update_one(self, x: Any, y: Any, weight: Any) -> Self:
+        # One array, one check, one transfer: microseconds count here.
+        sample = np.empty(self.model.inducing.shape[1] + 2)
+        try:
+            sample[:-2], sample[-2], sample[-1] = x, y, weight
+            valid = np.isfinite(sample).all() and sample[-1] >= 0.0
+        except (TypeError, ValueError):
+            valid = False
+        if not valid or len(x) != len(sample) - 2 or self.state.mean.ndim > 1:
+            # The same sample as a batch of one, whose checks say what is wrong with it.
+            return self.update([x], [y], np.reshape(weight, (1,)))
+        state = _update_one(self.model.approximation, self.model.basis, self.state, sample)
         return self._at(state)
 
     @property
@@ -160,24 +173,18 @@ class Filter:
         return dataclasses.replace(self, model=new_model, state=state)
 
     def _at(self, state: State) -> Self:
-        return dataclasses.replace(self, state=state)
+        return type(self)(self.model, state)
 
     def _with_outputs(self, outputs: tuple[int, ...]) -> State:
+        """The state, once the shape of y is known; before the first row any shape will do."""
+        if outputs == self.state.mean.shape[1:]:
+            return self.state
         if self.n:
             raise ValueError(
-                f"y must have outputs of shape {self.state.mean.shape[1:]} as before, "
-                f"got {outputs}."
+                f"y has outputs of shape {outputs}, but the rows before had "
+                f"{self.state.mean.shape[1:]}."
             )
         return self.state._replace(mean=jnp.zeros((len(self.state.mean), *outputs)))
-
-    def _checked(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if np.ndim(X) == 1 and np.ndim(y) == 0:
-            X, y = np.reshape(X, (1, -1)), np.reshape(y, (1,))
-            sample_weight = None if sample_weight is None else np.reshape(sample_weight, (1,))
-        X = as_inputs(X, columns=self.model.inducing.shape[1])
-        return X, as_targets(y, len(X)), as_weights(sample_weight, len(X))
 
     def __repr__(self) -> str:
         M = len(self.model.inducing)
@@ -211,15 +218,11 @@ def _step(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _update_one(
-    approximation: Approximation,
-    basis: Basis,
-    state: State,
-    X: Float[Array, "1 D"],
-    y: Float[Array, "1 *Q"],
-    weights: Float[Array, " 1"],
+    approximation: Approximation, basis: Basis, state: State, sample: Float[Array, " D+2"]
 ) -> State:
     if isinstance(approximation, PITC):
         approximation = PITC(block_size=1)
+    X, y, weights = sample[None, :-2], sample[-2:-1], sample[-1:]
     seen = observe(approximation, basis, X, y, weights, basis.noise)
     row = (seen.W[:, 0], seen.y[0], seen.log_noise[0], seen.regulariser[0], seen.present[0])
     return _step(state, *row)

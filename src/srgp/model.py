@@ -126,11 +126,12 @@ def describe(kernel: Kernel) -> tuple[Any, ...]:
 
 @double
 def _factorise(model: Model) -> Basis:
-    kernel, R = model.kernel, jnp.asarray(model.inducing)
+    # On the device once, not with every call.
+    kernel, R, noise = jax.tree.map(jnp.asarray, (model.kernel, model.inducing, model.noise))
     whiten = _whitener_of(kernel, R)
     if not is_traced(whiten):
         _check(model, whiten)
-    return Basis(kernel, R, whiten, jnp.asarray(model.noise))
+    return Basis(kernel, R, whiten, noise)
 
 
 @jax.jit

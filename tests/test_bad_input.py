@@ -1,0 +1,158 @@
+"""Bad input: a ValueError that says what is wrong, and nothing changed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import problem
+
+import srgp
+from srgp import kernels as k
+
+P = problem()
+MODEL = srgp.Model(k.SE(), P.noise, P.R)
+
+
+def with_nan(a: np.ndarray, where: Any) -> np.ndarray:
+    a = a.copy()
+    a[where] = np.nan
+    return a
+
+
+BAD_DATA: list[tuple[Any, Any, Any, str]] = [
+    (with_nan(P.X, (3, 1)), P.y, None, r"X holds nan at index \(3, 1\)"),
+    (P.X, with_nan(P.y, 5), None, "y holds nan at index 5"),
+    (np.where(P.X > 1.9, np.inf, P.X), P.y, None, "X holds inf"),
+    (P.X[:, :1], P.y, None, "X has 1 columns.*have 2"),
+    (P.X[:, 0], P.y, None, r"reshape\(-1, 1\)"),
+    (P.X[:0], P.y[:0], None, "empty"),
+    (P.X, P.y[:-1], None, r"y must have shape \(40,\)"),
+    (P.X, P.y[:, None, None], None, "y must have shape"),
+    (P.X, np.empty((40, 0)), None, "y must have shape"),
+    ([["a", "b"]] * 40, P.y, None, "numeric"),
+    (P.X, P.y, -P.weights, "must not be negative"),
+    (P.X, P.y, P.weights[:-1], "sample_weight must have shape"),
+    (P.X, P.y, with_nan(P.weights, 2), "sample_weight holds nan at index 2"),
+]
+
+
+@pytest.mark.parametrize(("X", "y", "weights", "message"), BAD_DATA)
+def test_bad_data_is_refused_and_changes_nothing(
+    X: Any, y: Any, weights: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        srgp.summarise(MODEL, X, y, weights)
+    f = srgp.Filter.start(MODEL).update(P.X, P.y)
+    before = f.predict(P.Xs)
+    with pytest.raises(ValueError, match=message):
+        f.update(X, y, weights)
+    np.testing.assert_array_equal(f.predict(P.Xs), before)
+    assert f.n == 40
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "message"),
+    [
+        ([np.nan, 0.0], 1.0, None, "X holds nan"),
+        ([0.0, 0.0], np.inf, None, "y holds inf"),
+        ([0.0], 1.0, None, "X has 1 columns"),
+        ([0.0, 0.0, 0.0], 1.0, None, "X has 3 columns"),
+        ([0.0, 0.0], "high", None, "y must be numeric"),
+        ([0.0, 0.0], 1.0, -1.0, "must not be negative"),
+    ],
+)
+def test_a_bad_single_sample(x: Any, y: Any, weight: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        srgp.Filter.start(MODEL).update(x, y, weight)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: srgp.Model(k.SE(), -0.1, P.R), "noise .* must be positive"),
+        (lambda: srgp.Model(k.SE(), 0.0, P.R), "noise .* must be positive"),
+        (lambda: srgp.Model(k.SE(), [0.1, 0.2], P.R), "one number"),
+        (lambda: srgp.Model(k.SE(), 0.1, with_nan(P.R, (0, 0))), "inducing holds nan"),
+        (lambda: srgp.Model(k.SE(), 0.1, P.R[:, 0]), "reshape"),
+        (lambda: srgp.Model(k.SE(lengthscales=[1.0] * 3), 0.1, P.R), "lengthscales"),
+        (lambda: srgp.Model(np.exp, 0.1, P.R), "kernel must be"),  # type: ignore[arg-type]
+        (lambda: srgp.Model(k.SE(), 0.1, P.R, "vfe"), "approximation must be"),  # type: ignore[arg-type]
+        (lambda: srgp.PEP(alpha=1.5), "alpha must lie"),
+        (lambda: srgp.PEP(alpha=-0.1), "alpha must lie"),
+        (lambda: srgp.PEP(alpha=np.nan), "alpha must lie"),
+        (lambda: srgp.PITC(block_size=0), "block_size"),
+        (lambda: srgp.FullGP(k.SE(), -1.0, P.X, P.y), "noise"),
+        (lambda: srgp.FullGP(k.SE(), 1.0, P.X, P.y[:3]), "y must have shape"),
+        (lambda: srgp.FullGP(k.SE(), 1.0, P.X, P.y).predict(P.X[:, :1]), "columns"),
+        (lambda: srgp.Filter.start(MODEL).forget(0.0), "forgetting factor"),
+        (lambda: srgp.Filter.start(MODEL).forget(1.5), "forgetting factor"),
+        (lambda: srgp.Filter.start(MODEL).forget(0.5, "nothing"), "towards"),  # type: ignore[arg-type]
+        (lambda: srgp.inducing.random(P.X, 41), "only 40 distinct rows"),
+        (lambda: srgp.inducing.kmeans(P.X[[0, 0, 1]], 3), "only 2 distinct rows"),
+        (lambda: srgp.inducing.random(P.X, 0), "n_inducing"),
+        (lambda: srgp.inducing.greedy(k.SE(), P.X, 5, block=0), "block"),
+        (lambda: srgp.inducing.greedy(k.SE(), list, 5), "produced no batch"),
+    ],
+)
+def test_bad_arguments(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_statistics_of_different_models_never_mix() -> None:
+    s = srgp.summarise(MODEL, P.X, P.y)
+    for other in (
+        MODEL.replace(kernel=k.SE(variance=2.0)),
+        MODEL.replace(kernel=k.Matern32()),
+        MODEL.replace(inducing=P.R + 1e-9),
+        MODEL.replace(approximation=srgp.DTC()),
+    ):
+        t = srgp.summarise(other, P.X, P.y)
+        for use in (
+            lambda: s + t,  # noqa: B023
+            lambda: s - t,  # noqa: B023
+            lambda: srgp.posterior(other, s),  # noqa: B023
+            lambda: srgp.log_bound(other, s),  # noqa: B023
+            lambda: srgp.Filter.start(other, s),  # noqa: B023
+            lambda: srgp.move(s, other, MODEL),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match=r"srgp\.move"):
+                use()
+
+
+def test_statistics_refuse_what_makes_no_sense() -> None:
+    s = srgp.summarise(MODEL, P.X, P.y)
+    with pytest.raises(ValueError, match="only what was learned"):
+        0.5 * s - s
+    with pytest.raises(ValueError, match="different outputs"):
+        s + srgp.summarise(MODEL, P.X, np.stack([P.y, P.y], 1))
+    for factor in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="factor"):
+            _ = factor * s
+    with pytest.raises(TypeError):
+        s + 1  # type: ignore[operator]
+
+
+def test_moves_that_make_no_sense() -> None:
+    f = srgp.Filter.start(MODEL).update(P.X, P.y)
+    with pytest.raises(ValueError, match="columns"):
+        f.move(MODEL.replace(inducing=[[0.0]]))
+    with pytest.raises(ValueError, match="cannot move"):
+        f.move(MODEL.replace(approximation=srgp.FITC()))
+    with pytest.raises(ValueError, match="outputs of shape"):
+        f.update(P.X, np.stack([P.y, P.y], 1))
+
+
+def test_prediction_refuses_bad_points() -> None:
+    post = srgp.posterior(MODEL, srgp.summarise(MODEL, P.X, P.y))
+    for use in (
+        post.predict,
+        post.covariance,
+        post.sample_functions(0),
+        lambda X: post.sample(0, X),
+    ):
+        with pytest.raises(ValueError, match="X has 1 columns"):
+            use([[0.0]])
+        with pytest.raises(ValueError, match="X holds nan"):
+            use([[0.0, np.nan]])

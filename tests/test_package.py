@@ -1,0 +1,156 @@
+"""The package as a whole: layers, light import, scoped precision, compilation, public names."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import problem
+
+import srgp
+from srgp import kernels as k
+from srgp import statistics
+
+SOURCE = Path(srgp.__file__).parent
+
+# A module imports only from modules above it.
+LAYERS = [
+    "precision",
+    "pytree",
+    "checks",
+    "linalg",
+    "kernels",
+    "approximations",
+    "model",
+    "statistics",
+    "bound",
+    "posterior",
+    "moving",
+    "filtering",
+    "fullgp",
+    "inducing",
+    "experiments",
+]
+
+
+def imported_modules(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "srgp":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("srgp."):
+            found.add(str(node.module).split(".")[1])
+    return found
+
+
+def test_modules_import_only_from_those_above() -> None:
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if name == "__init__":
+            continue
+        assert name in LAYERS, f"{name} has no place in the layers"
+        allowed = set(LAYERS[: LAYERS.index(name) + 1])
+        if name == "experiments":
+            continue
+        assert imported_modules(path) <= allowed, f"{path.name} imports from below"
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, srgp; "
+        "print([m for m in ('sklearn', 'matplotlib', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_double_precision_without_touching_the_users_setting() -> None:
+    code = """
+import numpy as np, jax, jax.numpy as jnp, srgp
+model = srgp.Model(srgp.kernels.SE(), 0.1, [[0.0], [1.0]])
+s = srgp.summarise(model, [[0.5]], [1.0])
+mean, var = srgp.posterior(model, s).predict([[0.2]])
+f = srgp.Filter.start(model).update([0.5], 1.0)
+assert mean.dtype == var.dtype == s.sums.A.dtype == f.predict([[0.2]])[0].dtype == np.float64
+assert not jax.config.jax_enable_x64
+assert jnp.ones(3).dtype == jnp.float32
+assert (jnp.ones(3) * mean[0]).dtype == jnp.float32
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_single_precision_input_is_taken_as_double() -> None:
+    p = problem()
+    X = jnp.asarray(p.X, dtype=jnp.float32)
+    model = srgp.Model(k.SE(), p.noise, np.asarray(p.R, dtype=np.float32))
+    s = srgp.summarise(model, X, p.y.astype(np.float32))
+    t = srgp.summarise(model, np.asarray(X, np.float64), p.y.astype(np.float32).astype(float))
+    assert srgp.log_bound(model, s) == srgp.log_bound(model, t)
+
+
+def test_one_compilation_serves_all_batch_sizes() -> None:
+    p = problem(N=3000, M=6, D=3)
+    model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
+    srgp.summarise(model, p.X[:1], p.y[:1])
+    compiled = statistics._add_block._cache_size()
+    for n in (1, 2, 17, 100, 999, 3000):
+        srgp.summarise(model, p.X[:n], p.y[:n])
+    other = model.replace(noise=0.7, inducing=p.R + 1.0, kernel=k.RationalQuadratic(mixture=3.0))
+    srgp.summarise(other, p.X, p.y)
+    assert statistics._add_block._cache_size() == compiled
+
+
+def test_filter_and_prediction_compile_a_fixed_number_of_times() -> None:
+    filtering = importlib.import_module("srgp.filtering")
+    posterior = importlib.import_module("srgp.posterior")
+    p = problem(N=200, M=6, D=3)
+    model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
+    functions = (filtering._update_block, filtering._update_one, posterior._predict)
+    before = [f._cache_size() for f in functions]
+    f = srgp.Filter.start(model)
+    for n in (1, 2, 3, 50, 64, 65, 200):
+        f = f.update(p.X[:n], p.y[:n]).update(p.X[0], p.y[0])
+        f.predict(p.X[:n])
+    grown = [f._cache_size() - b for f, b in zip(functions, before, strict=True)]
+    assert grown[0] <= 1
+    assert grown[1] <= 1
+    assert grown[2] <= len(posterior.PREDICTION_ROWS)
+
+
+def test_a_model_is_a_pytree_and_its_gradient_has_its_shape() -> None:
+    p = problem()
+    model = srgp.Model(k.SE(lengthscales=[1.0, 2.0]), p.noise, p.R)
+    with jax.enable_x64(True):
+
+        def bound(model: srgp.Model) -> jax.Array:
+            return srgp.Filter.start(model).update(p.X, p.y).state.log_bound
+
+        slope = jax.jvp(bound, (model,), (jax.tree.map(np.ones_like, model),))[1]
+    assert np.isfinite(slope)
+    assert jax.tree.structure(model) == jax.tree.structure(jax.tree.map(np.negative, model))
+
+
+@pytest.mark.parametrize("name", srgp.__all__)
+def test_public_names_are_documented(name: str) -> None:
+    thing = getattr(srgp, name)
+    assert thing.__doc__
+    assert len(thing.__doc__) > 40
+
+
+def test_fingerprints_are_the_same_in_every_process() -> None:
+    code = (
+        "import srgp; from srgp import kernels as k; "
+        "print(srgp.Model(k.SE() + 2.0 * k.Linear(active_dims=[0]), 0.1, [[0.0], [1.0]])"
+        ".fingerprint)"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        for _ in range(2)
+    }
+    assert len(runs) == 1
+    assert len(runs.pop().strip()) == 32
