@@ -11,9 +11,11 @@ from jaxtyping import Bool, Float, Key
 from srgp.precision import EPS, Array, Scalar
 
 # Diagonal blocks of this size are inverted once; the rest of a triangular solve is matrix products.
-BLOCK = 128
-# An inverse whose |L⁻¹||L| stays below this solves to rounding; beyond, one step of refinement.
-WELL_CONDITIONED = 100.0
+BLOCK = 256
+# Squaring before whitening costs eps·cond(K), multiplying by an explicit inverse of L eps·√cond(K).
+# Each is used up to where it costs 2e-11; beyond, the solve is refined to rounding.
+SQUARES_FIRST_BELOW = 1e5
+REFINE_ABOVE = 1e10
 
 
 class JitterWarning(UserWarning):
@@ -25,7 +27,7 @@ class Whitener(NamedTuple):
 
     lower: Float[Array, "M M"]
     inverses: tuple[Float[Array, "_ _"], ...]  # of the diagonal blocks of L
-    refine: Bool[Array, ""]  # whether some block is ill-conditioned
+    condition: Scalar  # ‖K‖ ‖L⁻¹‖², an estimate of cond(K) from above
     jitter: Scalar  # what was added to the diagonal of K, as a share of its largest entry
 
     def __call__(self, B: Float[Array, "M *B"]) -> Float[Array, "M *B"]:
@@ -45,7 +47,7 @@ class Whitener(NamedTuple):
                 rest = rest - self.lower[start:stop, :start] @ jnp.concatenate(solved)
             solved.append(
                 jax.lax.cond(
-                    self.refine,
+                    self.condition > REFINE_ABOVE,
                     lambda W, rest, inverse, block: W + inverse @ (rest - block @ W),
                     lambda W, rest, inverse, block: W,
                     *(inverse @ rest, rest, inverse, block),
@@ -92,9 +94,8 @@ def whitener(L: Float[Array, "M M"], jitter: Scalar) -> Whitener:
     """Prepare L for repeated solves."""
     blocks = [L[i : i + BLOCK, i : i + BLOCK] for i in range(0, len(L), BLOCK)]
     inverses = tuple(inverse_lower(block) for block in blocks)
-    pairs = zip(inverses, blocks, strict=True)
-    growth = jnp.stack([jnp.max(jnp.sum(jnp.abs(inv) @ jnp.abs(b), 1)) for inv, b in pairs])
-    return Whitener(L, inverses, jnp.max(growth) > WELL_CONDITIONED, jitter)
+    condition = jnp.max(jnp.sum(L**2, 1)) * jnp.sum(inverse_lower(L) ** 2)
+    return Whitener(L, inverses, condition, jitter)
 
 
 def inverse_lower(L: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
@@ -102,13 +103,16 @@ def inverse_lower(L: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
     return jax.scipy.linalg.solve_triangular(L, jnp.eye(len(L)), lower=True)
 
 
-def gram(W: Float[Array, "M B"]) -> Float[jax.Array, "M M"]:
-    """W Wᵀ from the block rows of its lower half: up to half the work of a product."""
+def gram_rows(W: Float[Array, "M B"]) -> tuple[Float[Array, "_ _"], ...]:
+    """The block rows of the lower half of W Wᵀ: up to half the work of a whole product."""
     M = len(W)
-    if M <= BLOCK:
-        return W @ W.T
     starts = range(0, M, BLOCK)
-    rows = [W[i : i + BLOCK] @ W[: min(i + BLOCK, M)].T for i in starts]
+    return tuple(W[i : i + BLOCK] @ W[: min(i + BLOCK, M)].T for i in starts)
+
+
+def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
+    """The symmetric matrix of which `gram_rows` gave the lower half."""
+    M = rows[-1].shape[1]
     lower = jnp.concatenate([jnp.pad(r, [(0, 0), (0, M - r.shape[1])]) for r in rows])
     return jnp.tril(lower) + jnp.tril(lower, -1).T
 
