@@ -18,7 +18,8 @@ with s_i = σ²/w_i. (Paper: Fig. 2 and eq. 3 to 5. Tighter bound: Titsias 2025;
 """
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Callable
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ from jaxtyping import Float
 from srgp.kernels import Kernel
 from srgp.linalg import lower_factor
 from srgp.precision import Array, Scalar
+
+# W = L⁻¹ k(R, X) Diag(scale), from X (B, D) and scale (B,).
+Projection: TypeAlias = Callable[[Float[Array, "B D"], Float[Array, " B"]], Float[Array, "M B"]]
 
 
 class Observation(NamedTuple):
@@ -55,20 +59,28 @@ class Approximation:
     def observe(
         self,
         kernel: Kernel,
-        W: Float[Array, "M B"],
+        project: Projection,
         X: Float[Array, "B D"],
         y: Float[Array, "B *Q"],
         noise: Scalar,
         weights: Float[Array, " B"],
     ) -> Observation:
-        """Divide a batch by its noise V = V̄ + Diag s. W = L⁻¹k(R, X); weight 0 marks padding."""
-        present = (weights > 0.0).astype(W.dtype)
+        """Divide a batch by its noise V = V̄ + Diag s. Weight 0 marks padding."""
+        present = (weights > 0.0).astype(X.dtype)
         s = noise / jnp.where(weights > 0.0, weights, 1.0)
-        d = unexplained(kernel, W, X)
-        v = self.share * d + s
-        root = present / jnp.sqrt(v)
+        if self.share == 0.0:
+            # V = Diag s is known beforehand, and dividing K_RX by it costs no pass over W.
+            v, root = s, present / jnp.sqrt(s)
+            W = project(X, root)
+            d = jnp.maximum(kernel.variance_at(X) - s * jnp.sum(W**2, 0), 0.0)
+        else:
+            W = project(X, jnp.ones_like(present))
+            d = unexplained(kernel, W, X)
+            v = self.share * d + s
+            root = present / jnp.sqrt(v)
+            W = W * root
         return Observation(
-            W=W * root,
+            W=W,
             y=(y.T * root).T,
             log_noise=present * jnp.log(v),
             regulariser=present * self.regulariser(d, s),
@@ -213,7 +225,7 @@ class PITC(Approximation):
     def observe(
         self,
         kernel: Kernel,
-        W: Float[Array, "M B"],
+        project: Projection,
         X: Float[Array, "B D"],
         y: Float[Array, "B *Q"],
         noise: Scalar,
@@ -234,6 +246,7 @@ class PITC(Approximation):
             rows = jax.scipy.linalg.solve_triangular(L, whiten, lower=True)
             return rows, present * 2.0 * jnp.log(jnp.diagonal(L)), present
 
+        W = project(X, jnp.ones(len(X)))
         M, b = len(W), self.block_size
         columns = y.reshape(len(y), -1)
         rows, log_noise, present = jax.vmap(one)(

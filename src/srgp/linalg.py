@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float, Key
 from srgp.precision import EPS, Array, Scalar
 
 # Diagonal blocks of this size are inverted once; the rest of a triangular solve is matrix products.
-BLOCK = 256
-# Squaring before whitening costs eps·cond(K), multiplying by an explicit inverse of L eps·√cond(K).
-# Each is used up to where it costs 2e-11; beyond, the solve is refined to rounding.
-SQUARES_FIRST_BELOW = 1e5
-REFINE_ABOVE = 1e10
+LEAF = 64
+# Multiplying by an inverse leaves a residual of eps·√cond(K); above this, it is refined away.
+REFINE_ABOVE = 1e4
+# Block rows of a symmetric product: narrower ones save work, but make slower products.
+GRAM_ROWS = 256
 
 
 class JitterWarning(UserWarning):
@@ -27,34 +27,35 @@ class Whitener(NamedTuple):
 
     lower: Float[Array, "M M"]
     inverses: tuple[Float[Array, "_ _"], ...]  # of the diagonal blocks of L
-    condition: Scalar  # ‖K‖ ‖L⁻¹‖², an estimate of cond(K) from above
+    condition: Scalar  # ‖diag K‖ ‖L⁻¹‖², an estimate of cond(K)
     jitter: Scalar  # what was added to the diagonal of K, as a share of its largest entry
 
     def __call__(self, B: Float[Array, "M *B"]) -> Float[Array, "M *B"]:
-        """W = L⁻¹B by blocked forward substitution: W_i = L_ii⁻¹ (B_i − Σ_j<i L_ij W_j).
+        """W = L⁻¹B, as accurate as substitution row by row, at the speed of a matrix product."""
+        return jax.lax.cond(
+            self.condition > REFINE_ABOVE,
+            lambda B: substitute(self.lower, self.inverses, B, refine=True),
+            lambda B: substitute(self.lower, self.inverses, B, refine=False),
+            B,
+        )
 
-        Multiplying by an inverse leaves a residual of eps·cond(L_ii). Where that matters, it is
-        multiplied by the inverse once more, which makes the solve as accurate as substitution row
-        by row, still at the speed of a matrix product.
-        """
-        solved: list[jax.Array] = []
-        start = 0
-        for inverse in self.inverses:
-            stop = start + len(inverse)
-            block = self.lower[start:stop, start:stop]
-            rest = B[start:stop]
-            if solved:
-                rest = rest - self.lower[start:stop, :start] @ jnp.concatenate(solved)
-            solved.append(
-                jax.lax.cond(
-                    self.condition > REFINE_ABOVE,
-                    lambda W, rest, inverse, block: W + inverse @ (rest - block @ W),
-                    lambda W, rest, inverse, block: W,
-                    *(inverse @ rest, rest, inverse, block),
-                )
-            )
-            start = stop
-        return jnp.concatenate(solved)
+
+def substitute(
+    L: Float[Array, "M M"],
+    inverses: tuple[Float[Array, "_ _"], ...],
+    B: Float[Array, "M *B"],
+    refine: bool,
+) -> Float[Array, "M *B"]:
+    """L⁻¹B by halves: W₁ = L₁₁⁻¹B₁ and W₂ = L₂₂⁻¹(B₂ − L₂₁W₁), down to the inverted blocks."""
+    if len(inverses) == 1:
+        (inverse,) = inverses
+        W = inverse @ B
+        return W + inverse @ (B - L @ W) if refine else W
+    half = len(inverses) // 2
+    cut = half * LEAF
+    upper = substitute(L[:cut, :cut], inverses[:half], B[:cut], refine)
+    rest = B[cut:] - L[cut:, :cut] @ upper
+    return jnp.concatenate([upper, substitute(L[cut:, cut:], inverses[half:], rest, refine)])
 
 
 def cholesky(
@@ -92,7 +93,7 @@ def lower_factor(K: Float[Array, "*batch M M"]) -> Float[jax.Array, "*batch M M"
 
 def whitener(L: Float[Array, "M M"], jitter: Scalar) -> Whitener:
     """Prepare L for repeated solves."""
-    blocks = [L[i : i + BLOCK, i : i + BLOCK] for i in range(0, len(L), BLOCK)]
+    blocks = [L[i : i + LEAF, i : i + LEAF] for i in range(0, len(L), LEAF)]
     inverses = tuple(inverse_lower(block) for block in blocks)
     condition = jnp.max(jnp.sum(L**2, 1)) * jnp.sum(inverse_lower(L) ** 2)
     return Whitener(L, inverses, condition, jitter)
@@ -106,8 +107,8 @@ def inverse_lower(L: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
 def gram_rows(W: Float[Array, "M B"]) -> tuple[Float[Array, "_ _"], ...]:
     """The block rows of the lower half of W Wᵀ: up to half the work of a whole product."""
     M = len(W)
-    starts = range(0, M, BLOCK)
-    return tuple(W[i : i + BLOCK] @ W[: min(i + BLOCK, M)].T for i in starts)
+    starts = range(0, M, GRAM_ROWS)
+    return tuple(W[i : i + GRAM_ROWS] @ W[: min(i + GRAM_ROWS, M)].T for i in starts)
 
 
 def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:

@@ -26,9 +26,15 @@ class Basis(NamedTuple):
     whiten: Whitener
     noise: Scalar
 
-    def project(self, X: Float[Array, "B D"]) -> Float[jax.Array, "M B"]:
-        """W = L⁻¹ k(R, X), so that Q_XX = WᵀW. A row for each inducing point is the fast layout."""
-        return self.whiten(self.kernel.covariance(self.inducing, X))
+    def project(
+        self, X: Float[Array, "B D"], scale: Float[Array, " B"] | None = None
+    ) -> Float[Array, "M B"]:
+        """W = L⁻¹ k(R, X), so that Q_XX = WᵀW, with its columns scaled if asked.
+
+        A row for each inducing point is the fast layout.
+        """
+        K = self.kernel.covariance(self.inducing, X)
+        return self.whiten(K if scale is None else K * scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

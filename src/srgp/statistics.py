@@ -5,7 +5,7 @@ Batches, streams, machines and forgetting are all ways to add up the same few nu
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
-from srgp.linalg import SQUARES_FIRST_BELOW, assemble, gram_rows
+from srgp.linalg import assemble, gram_rows
 from srgp.model import Basis, Model
 from srgp.precision import Array, Scalar, double
 
@@ -132,25 +132,14 @@ def summarise(
     X = as_inputs(X, columns=model.inducing.shape[1])
     y = as_targets(y, len(X))
     weights = as_weights(sample_weight, len(X))
-    squares_first = _squares_first(model)
     approximation, basis = model.approximation, model.basis
     total: Any = None
     for block in padded_blocks((X, y, weights), block_rows(model)):
         if total is None:
-            total = _start(approximation, squares_first, basis, *block)
-        total = _add_block(approximation, squares_first, basis, *total, *block)
-    sums = _finish(approximation, squares_first, basis, total[0])
-    return Statistics(as_sums(np.asarray(x) for x in sums), model.fingerprint)
-
-
-def _squares_first(model: Model) -> bool:
-    """Whether K V⁻¹ Kᵀ may be summed before whitening, which saves half the products.
-
-    Not where K_RR is ill-conditioned, since squaring doubles the digits that are lost, and not
-    where V depends on the whitened basis.
-    """
-    condition = float(model.basis.whiten.condition)
-    return model.approximation.noise_free and condition < SQUARES_FIRST_BELOW
+            total = _start(approximation, basis, *block)
+        total = _add_block(approximation, basis, *total, *block)
+    sums = as_sums(np.asarray(x) for x in _whole(total[0]))
+    return Statistics(sums, model.fingerprint)
 
 
 def block_rows(model: Model) -> int:
@@ -176,7 +165,7 @@ def observe(
     noise: Scalar,
 ) -> Observation:
     """A batch as rows of a linear regression with unit noise, in the whitened basis."""
-    return approximation.observe(basis.kernel, basis.project(X), X, y, noise, weights)
+    return approximation.observe(basis.kernel, basis.project, X, y, noise, weights)
 
 
 def block_sums(
@@ -186,7 +175,10 @@ def block_sums(
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
 ) -> Sums:
-    """The sums of one block, whitened before they are squared; A as the rows of its lower half."""
+    """The sums of one block; A as the block rows of its lower half, until `_whole`.
+
+    Whitening comes before squaring, which would lose twice the digits: see docs/design.md.
+    """
     noise = jnp.ones(()) if approximation.noise_free else basis.noise
     seen = observe(approximation, basis, X, y, weights, noise)
     return Sums(
@@ -199,70 +191,29 @@ def block_sums(
     )
 
 
-def unwhitened_sums(
-    approximation: Approximation,
-    basis: Basis,
-    X: Float[Array, "B D"],
-    y: Float[Array, "B *Q"],
-    weights: Float[Array, " B"],
-) -> Sums:
-    """The same for V = Diag(1/w) with K_RX in place of W, and k(x, x) in place of d."""
-    present = (weights > 0.0).astype(X.dtype)
-    root = jnp.sqrt(weights)
-    K = basis.kernel.covariance(basis.inducing, X) * root
-    scaled = (y.T * root).T
-    s = 1.0 / jnp.where(weights > 0.0, weights, 1.0)
-    prior = approximation.regulariser(basis.kernel.variance_at(X), s)
-    return Sums(
-        A=gram_rows(K),  # type: ignore[arg-type]
-        b=K @ scaled,
-        c=jnp.sum(scaled**2, 0),
-        log_noise=jnp.sum(present * jnp.log(s)),
-        a=jnp.sum(present * prior),
-        n=jnp.sum(present),
-    )
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _finish(approximation: Approximation, squares_first: bool, basis: Basis, total: Sums) -> Sums:
-    A = assemble(total.A)  # type: ignore[arg-type]
-    if not squares_first:
-        return total._replace(A=A)
-    A = basis.whiten(basis.whiten(A).T)
-    # Σ w_i d_i = Σ w_i k(x_i, x_i) − tr A, and the regulariser is linear in it.
-    a = total.a - approximation.regulariser(jnp.trace(A), jnp.ones(()))
-    return total._replace(A=0.5 * (A + A.T), b=basis.whiten(total.b), a=jnp.maximum(a, 0.0))
-
-
-def _block(squares_first: bool) -> Callable[..., Sums]:
-    return unwhitened_sums if squares_first else block_sums
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(
-    approximation: Approximation, squares_first: bool, basis: Basis, *block: Array
-) -> tuple[Sums, Sums]:
+@functools.partial(jax.jit, static_argnums=0)
+def _start(approximation: Approximation, basis: Basis, *block: Array) -> tuple[Sums, Sums]:
     """Nothing seen, and no rounding error so far."""
-    shapes = jax.eval_shape(functools.partial(_block(squares_first), approximation), basis, *block)
+    shapes = jax.eval_shape(functools.partial(block_sums, approximation), basis, *block)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), shapes)
     return zeros, zeros
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(3, 4))
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
 def _add_block(
-    approximation: Approximation,
-    squares_first: bool,
-    basis: Basis,
-    total: Sums,
-    rounding: Sums,
-    *block: Array,
+    approximation: Approximation, basis: Basis, total: Sums, rounding: Sums, *block: Array
 ) -> tuple[Sums, Sums]:
     # Kahan's summation: the error does not grow with the number of blocks.
-    new = _block(squares_first)(approximation, basis, *block)
+    new = block_sums(approximation, basis, *block)
     term = jax.tree.map(jnp.subtract, new, rounding)
     updated = jax.tree.map(jnp.add, total, term)
     rounding = jax.tree.map(lambda u, t, x: (u - t) - x, updated, total, term)
     return updated, rounding
+
+
+@jax.jit
+def _whole(total: Sums) -> Sums:
+    return total._replace(A=assemble(total.A))  # type: ignore[arg-type]
 
 
 def at_noise(approximation: Approximation, sums: Sums, noise: Scalar) -> Sums:
