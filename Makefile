@@ -32,10 +32,11 @@ docs: $(STAMP)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-bench: $(STAMP)  ## measure posterior, filter and whitening: writes benchmarks/results
+bench: $(STAMP)  ## measure posterior, filter and whitening: writes benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.posterior
 	$(BIN)/python -m benchmarks.filter
 	$(BIN)/python -m benchmarks.whitening
+	$(BIN)/python -m benchmarks.report
 
 crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its own environment
 	$(BIN)/python -m benchmarks.crosscheck

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
+CHUNK = 65536
+
 
 def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as a finite float64 array, or a ValueError that names the first bad entry."""
@@ -15,7 +17,9 @@ def as_floats(values: ArrayLike, name: str) -> np.ndarray:
             f"{name} must be numeric, but cannot be converted to float64: {error}. "
             "Encode or drop the columns that are not numbers."
         ) from error
-    if not np.isfinite(array).all():
+    rows = np.atleast_1d(array)
+    # Chunk by chunk: no array of flags as long as the data.
+    if not all(np.isfinite(rows[i : i + CHUNK]).all() for i in range(0, len(rows), CHUNK)):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(
             f"{name} holds {array[where]} at index {where if len(where) != 1 else where[0]}; "
@@ -52,7 +56,7 @@ def as_targets(y: ArrayLike, rows: int) -> np.ndarray:
 def as_weights(sample_weight: ArrayLike | None, rows: int) -> np.ndarray:
     """Weights w ≥ 0 of shape (N,): the noise variance of row i is σ²/w_i. None means all one."""
     if sample_weight is None:
-        return np.ones(rows)
+        return np.broadcast_to(1.0, (rows,))  # takes no memory
     array = as_floats(sample_weight, "sample_weight")
     if array.shape != (rows,):
         raise ValueError(f"sample_weight must have shape ({rows},), got {array.shape}.")

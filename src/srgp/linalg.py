@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Key
 
 from srgp.precision import EPS, Array, Scalar
 
-# Diagonal blocks of this size are inverted once; the rest of a triangular solve is matrix products.
+# Multiplying by an explicit L⁻¹ leaves a residual of eps·√cond(K). Up to here that is rounding.
+WELL_CONDITIONED = 1e4
+# Otherwise only diagonal blocks of this size are inverted, and refined.
 LEAF = 64
-# Multiplying by an inverse leaves a residual of eps·√cond(K); above this, it is refined away.
-REFINE_ABOVE = 1e4
 # Block rows of a symmetric product: narrower ones save work, but make slower products.
 GRAM_ROWS = 256
 
@@ -26,36 +26,35 @@ class Whitener(NamedTuple):
     """K = L Lᵀ, ready for many products L⁻¹B."""
 
     lower: Float[Array, "M M"]
-    inverses: tuple[Float[Array, "_ _"], ...]  # of the diagonal blocks of L
+    inverse: Float[Array, "M M"]
+    leaves: tuple[Float[Array, "_ _"], ...]  # inverses of the diagonal blocks of L
     condition: Scalar  # ‖diag K‖ ‖L⁻¹‖², an estimate of cond(K)
     jitter: Scalar  # what was added to the diagonal of K, as a share of its largest entry
 
     def __call__(self, B: Float[Array, "M *B"]) -> Float[Array, "M *B"]:
         """W = L⁻¹B, as accurate as substitution row by row, at the speed of a matrix product."""
         return jax.lax.cond(
-            self.condition > REFINE_ABOVE,
-            lambda B: substitute(self.lower, self.inverses, B, refine=True),
-            lambda B: substitute(self.lower, self.inverses, B, refine=False),
+            self.condition > WELL_CONDITIONED,
+            lambda B: substitute(self.lower, self.leaves, B),
+            lambda B: self.inverse @ B,
             B,
         )
 
 
 def substitute(
     L: Float[Array, "M M"],
-    inverses: tuple[Float[Array, "_ _"], ...],
+    leaves: tuple[Float[Array, "_ _"], ...],
     B: Float[Array, "M *B"],
-    refine: bool,
 ) -> Float[Array, "M *B"]:
     """L⁻¹B by halves: W₁ = L₁₁⁻¹B₁ and W₂ = L₂₂⁻¹(B₂ − L₂₁W₁), down to the inverted blocks."""
-    if len(inverses) == 1:
-        (inverse,) = inverses
-        W = inverse @ B
-        return W + inverse @ (B - L @ W) if refine else W
-    half = len(inverses) // 2
+    if len(leaves) == 1:
+        W = leaves[0] @ B
+        return W + leaves[0] @ (B - L @ W)  # one step of refinement, for what the inverse lost
+    half = len(leaves) // 2
     cut = half * LEAF
-    upper = substitute(L[:cut, :cut], inverses[:half], B[:cut], refine)
+    upper = substitute(L[:cut, :cut], leaves[:half], B[:cut])
     rest = B[cut:] - L[cut:, :cut] @ upper
-    return jnp.concatenate([upper, substitute(L[cut:, cut:], inverses[half:], rest, refine)])
+    return jnp.concatenate([upper, substitute(L[cut:, cut:], leaves[half:], rest)])
 
 
 def cholesky(
@@ -94,9 +93,10 @@ def lower_factor(K: Float[Array, "*batch M M"]) -> Float[jax.Array, "*batch M M"
 def whitener(L: Float[Array, "M M"], jitter: Scalar) -> Whitener:
     """Prepare L for repeated solves."""
     blocks = [L[i : i + LEAF, i : i + LEAF] for i in range(0, len(L), LEAF)]
-    inverses = tuple(inverse_lower(block) for block in blocks)
-    condition = jnp.max(jnp.sum(L**2, 1)) * jnp.sum(inverse_lower(L) ** 2)
-    return Whitener(L, inverses, condition, jitter)
+    leaves = tuple(inverse_lower(block) for block in blocks)
+    inverse = inverse_lower(L)
+    condition = jnp.max(jnp.sum(L**2, 1)) * jnp.sum(inverse**2)
+    return Whitener(L, inverse, leaves, condition, jitter)
 
 
 def inverse_lower(L: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
