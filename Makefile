@@ -30,7 +30,7 @@ demo: $(STAMP)  ## the paper's toy example, learned online: writes toy.png
 
 docs: $(STAMP)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## measure posterior, filter and whitening: writes benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.posterior

@@ -56,7 +56,7 @@ def product_rate(M: int, B: int = 4096) -> float:
         def run() -> None:
             jax.block_until_ready([product(K) for _ in range(8)])
 
-        return 8 * 2 * M * M * B / seconds(run, repeats=9)
+        return 8 * 2 * M * M * B / seconds(run, repeats=3)
 
 
 def write(name: str, content: dict[str, Any]) -> None:

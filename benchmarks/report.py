@@ -11,56 +11,7 @@ from benchmarks.common import RESULTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
-TEMPLATE = """# Benchmarks
-
-Written by `make bench` ({machine}). Ratios are of times taken in the same run, on a machine that
-did nothing else on purpose; shared hardware still makes single numbers move by 10 to 20 %.
-
-## One-pass posterior
-
-`python -m benchmarks.posterior`: N = {N:,} rows from arrays, D = 8, squared exponential kernel, VFE,
-float64; statistics, factorisation and all. Two products are needed, W = L⁻¹K_RX and WWᵀ. *Share* is
-the rate of these two, counted as matrix products of 2NM² flops each, relative to the rate of a plain
-product of the same shape measured in the same run. *Strict share* counts only the triangular and the
-symmetric half of them, for which XLA has no routine. The kernel matrix itself, N·M exponentials, is
-in the time but in no count: at M = 100 it is most of the time.
-
-{posterior}
-
-Where K_RR is well-conditioned, W is one product with L⁻¹; otherwise it is a blocked substitution with
-refinement (see [Design](design.md#numerics)), which costs more and is exact to rounding.
-
-Memory beyond the data, M = 500 (the state itself is {state:.1f} MB):
-
-{memory}
-
-## Single-sample updates
-
-`python -m benchmarks.filter`: microseconds for one `Filter.update` of one sample, D = 4. *Python*: one
-call a sample. *Compiled*: `update` with many samples, which runs the same recursion in one loop.
-*NumPy*: the same job (kernel vector, triangular solve, rank-1 update, log density) in the plain
-covariance form, and its rank-1 update alone.
-
-{filter}
-
-Below M ≈ 100 a call from Python costs what it costs to enter compiled code, and NumPy's few small
-operations cost less; hand over several samples at a time there.
-
-Drift of the square-root recursion after N single updates, against the batch answer of the same data,
-with a third of the input space never visited (relative error of bound and variance; error of the mean
-in posterior deviations; smallest eigenvalue of the posterior covariance of u, which must be positive):
-
-{drift}
-
-## Whitening before squaring
-
-`python -m benchmarks.whitening`: VFE, N = {wN}, M = {wM}, against 60-digit arithmetic. Error of the
-predictive mean in predictive deviations, then relative error of the bound. *Squared first* sums
-K_RX K_XR and whitens at the end; the others whiten each batch first, by an explicit inverse, by
-LAPACK's triangular solve, and as srgp does. NaN: the posterior precision was not positive definite.
-
-{whitening}
-"""
+TEMPLATE = Path(__file__).parent / "benchmarks.md.in"
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -77,7 +28,7 @@ def main() -> None:
     m = post["machine"]
     names = ["squared first", "inverse", "substitution", "srgp"]
     PAGE.write_text(
-        TEMPLATE.format(
+        TEMPLATE.read_text().format(
             machine=f"{m['date']}, {m['processor']}, {m['cores']} cores, Python {m['python']}, "
             f"JAX {m['jax']}, NumPy {m['numpy']}",
             N=post["N"],
@@ -106,7 +57,7 @@ def main() -> None:
                 ],
             ),
             memory=table(
-                ["N", "growth of the peak, MB"],
+                ["N", "growth at most, MB"],
                 [[f"{r['N']:,}", f"{r['growth_MB']:.1f}"] for r in post["memory"]],
             ),
             filter=table(
@@ -158,6 +109,22 @@ def main() -> None:
             ),
             wN=white["N"],
             wM=white["M"],
+            many=table(
+                ["N", "σ²", "cond(K_RR)", *names[::3]],
+                [
+                    [
+                        f"{r['N']:,}",
+                        f"{r['noise']:.0e}",
+                        f"{r['condition_of_Krr']:.0e}",
+                        *(f"{r['mean'][n]:.0e}" for n in names[::3]),
+                    ]
+                    for r in white["many_rows"]
+                ],
+            ),
+            cost=table(
+                ["product", "L⁻¹ as a product", "srgp's substitution", "LAPACK's solve"],
+                [[f"{1e3 * value:.1f}" for value in white["cost"].values()]],
+            ),
             whitening=table(
                 ["cond(K_RR)", "σ²", *names],
                 [

@@ -13,12 +13,15 @@ standard deviations, and the relative one of the bound.
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
 import srgp
-from benchmarks.common import write
+from benchmarks.common import seconds, write
 from srgp import kernels as k
+from srgp.linalg import substitute
 from tests.reference import extended
 
 N, M = 100, 10
@@ -54,8 +57,8 @@ def predict(
     C = np.linalg.cholesky(0.5 * (B + B.T))
     b = solve(C, W @ y / noise)
     mean = order(L, kernel(R, Xs))[1].T @ scipy.linalg.solve_triangular(C.T, b)
-    fit = N * np.log(2 * np.pi * noise) + 2 * np.log(np.diag(C)).sum() + y @ y / noise - b @ b
-    return -0.5 * fit - 0.5 * (N - np.trace(A)) / noise, mean
+    fit = len(X) * np.log(2 * np.pi * noise) + 2 * np.log(np.diag(C)).sum() + y @ y / noise - b @ b
+    return -0.5 * fit - 0.5 * (len(X) - np.trace(A)) / noise, mean
 
 
 def errors(lengthscale: float, noise: float) -> dict[str, object]:
@@ -90,6 +93,49 @@ def errors(lengthscale: float, noise: float) -> dict[str, object]:
     }
 
 
+def many_rows(rows: int, noise: float) -> dict[str, object]:
+    """Both orders against the square-root filter, at a size where 60 digits cannot be had."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (rows, 1))
+    y = np.sin(12 * X[:, 0]) + np.sqrt(noise) * rng.normal(size=rows)
+    kernel = k.Matern32(lengthscales=0.3)
+    model = srgp.Model(kernel, noise, np.linspace(0, 1.5, 12)[:, None])
+    Xs = np.linspace(0, 1.5, 50)[:, None]
+    mean, variance = srgp.Filter.start(model).update(X, y).predict(Xs)
+    found = {
+        "squared first": predict(squared_first, kernel, (X, y, model.inducing, Xs), noise)[1],
+        "srgp": srgp.posterior(model, srgp.summarise(model, X, y)).predict(Xs)[0],
+    }
+    return {
+        "N": rows,
+        "noise": noise,
+        "condition_of_Krr": float(np.linalg.cond(kernel(model.inducing))),
+        "mean": {n: float(np.max(np.abs(m - mean) / np.sqrt(variance))) for n, m in found.items()},
+    }
+
+
+def cost(M: int = 500, B: int = 2048) -> dict[str, float]:
+    """Seconds of each way to whiten, beside one product of the same size."""
+    rng = np.random.default_rng(0)
+    R, X = rng.uniform(0, 1, (M, 2)), rng.uniform(0, 1, (B, 2))
+    kernel = k.SE(lengthscales=0.1)
+    with jax.enable_x64(True):
+        whiten = srgp.Model(kernel, 1.0, R).basis.whiten
+        K = jnp.asarray(kernel(R, X))
+        ways = {
+            "product": jax.jit(lambda w, K: K @ K.T),
+            "inverse": jax.jit(lambda w, K: w.inverse @ K),
+            "srgp": jax.jit(lambda w, K: substitute(w.lower, w.leaves, K)),
+            "lapack": jax.jit(
+                lambda w, K: jax.scipy.linalg.solve_triangular(w.lower, K, lower=True)
+            ),
+        }
+        return {
+            name: seconds(lambda way=way: jax.block_until_ready(way(whiten, K)), repeats=25)
+            for name, way in ways.items()
+        }
+
+
 def main() -> None:
     names = ("squared first", "inverse", "substitution", "srgp")
     print("            " + " " * 12 + "".join(f"{name:>28}" for name in names))
@@ -104,7 +150,14 @@ def main() -> None:
             assert isinstance(bound, dict)
             cells = "".join(f"{mean[n]:16.1e} / {bound[n]:7.1e} " for n in names)
             print(f"{r['condition_of_Krr']:10.1e} {noise:10.0e}  {cells}", flush=True)
-    write("whitening", {"N": N, "M": M, "errors": rows})
+    many = [
+        many_rows(n, noise) for n, noise in ((10_000, 1e-2), (1_000_000, 1e-2), (1_000_000, 1e-4))
+    ]
+    for r in many:
+        print(r)
+    times = cost()
+    print("milliseconds:", {name: round(1e3 * t, 1) for name, t in times.items()})
+    write("whitening", {"N": N, "M": M, "errors": rows, "many_rows": many, "cost": times})
 
 
 if __name__ == "__main__":

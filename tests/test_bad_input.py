@@ -82,7 +82,11 @@ def test_a_bad_single_sample(x: Any, y: Any, weight: Any, message: str) -> None:
         (lambda: srgp.PEP(alpha=-0.1), "alpha must lie"),
         (lambda: srgp.PEP(alpha=np.nan), "alpha must lie"),
         (lambda: srgp.PITC(block_size=0), "block_size"),
+        (lambda: srgp.PITC(block_size=2.5), "block_size"),
         (lambda: srgp.FullGP(k.SE(), -1.0, P.X, P.y), "noise"),
+        (lambda: srgp.FullGP(k.SE(), [1.0, 2.0], P.X, P.y), "one number"),
+        (lambda: srgp.FullGP(np.exp, 1.0, P.X, P.y), "kernel must be"),  # type: ignore[arg-type]
+        (lambda: srgp.FullGP(k.SE(), 1.0, P.X, P.y, 0 * P.y), "weights are zero"),
         (lambda: srgp.FullGP(k.SE(), 1.0, P.X, P.y[:3]), "y must have shape"),
         (lambda: srgp.FullGP(k.SE(), 1.0, P.X, P.y).predict(P.X[:, :1]), "columns"),
         (lambda: srgp.Filter.start(MODEL).forget(0.0), "forgetting factor"),
@@ -132,6 +136,8 @@ def test_statistics_refuse_what_makes_no_sense() -> None:
             _ = factor * s
     with pytest.raises(TypeError):
         s + 1  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        s - 1  # type: ignore[operator]
 
 
 def test_moves_that_make_no_sense() -> None:
@@ -140,6 +146,9 @@ def test_moves_that_make_no_sense() -> None:
         f.move(MODEL.replace(inducing=[[0.0]]))
     with pytest.raises(ValueError, match="cannot move"):
         f.move(MODEL.replace(approximation=srgp.FITC()))
+    fitc = MODEL.replace(approximation=srgp.FITC())
+    with pytest.raises(ValueError, match="in the sums"):
+        srgp.move(srgp.summarise(fitc, P.X, P.y), fitc, fitc.replace(noise=1.0))
     with pytest.raises(ValueError, match="outputs of shape"):
         f.update(P.X, np.stack([P.y, P.y], 1))
 
@@ -156,3 +165,6 @@ def test_prediction_refuses_bad_points() -> None:
             use([[0.0]])
         with pytest.raises(ValueError, match="X holds nan"):
             use([[0.0, np.nan]])
+    for n in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="whole number"):
+            post.sample(0, P.Xs, n)  # type: ignore[arg-type]

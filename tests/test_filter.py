@@ -159,7 +159,7 @@ def toy() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_the_papers_toy_example() -> None:
     """N = 100, M = 15, PEP α = 0.5, B = 1: cumulative bound, its derivative and the predictions.
 
-    The derivative is carried along by forward differentiation of the recursion, which is eq. 19,
+    The derivative is carried along by forward differentiation of the recursion, which is eq. 27,
     and compared with extrapolated differences of the dense batch bound, good to 1e-8.
     """
     from reference import gradients

@@ -117,6 +117,7 @@ def test_algebra_and_repr() -> None:
     expected = 2 * k.SE()(X) + 0.5 + 3 * k.Linear()(X)
     np.testing.assert_allclose(kernel(X), expected, rtol=1e-14)
     np.testing.assert_allclose((1.0 + k.SE())(X), 1 + k.SE()(X), rtol=1e-14)
+    np.testing.assert_allclose(sum([k.SE(), k.Linear()])(X), k.SE()(X) + k.Linear()(X))
     assert repr((k.SE() + k.White()) * 2.0) == (
         "(SE(variance=1.0, lengthscales=1.0) + White(variance=1.0)) * Constant(variance=2.0)"
     )

@@ -169,3 +169,13 @@ def test_sums_stay_accurate_over_many_blocks() -> None:
     assert many.n == rows * repeats > 10_000_000
     for found, expected in zip(many, once, strict=True):
         np.testing.assert_allclose(found, np.asarray(expected) * repeats, rtol=4e-16 * 2)
+
+
+def test_pitc_at_tiny_noise_stays_definite() -> None:
+    p = problem(N=30)
+    model = srgp.Model(k.SE(), 1e-15, p.X[:20], srgp.PITC(block_size=10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", srgp.JitterWarning)
+        mean, var = srgp.Filter.start(model).update(p.X, p.y).predict(p.Xs)
+    assert np.isfinite(mean).all()
+    assert (var >= 0).all()

@@ -142,6 +142,27 @@ def test_public_names_are_documented(name: str) -> None:
     assert len(thing.__doc__) > 40
 
 
+def test_fingerprints_tell_functions_apart() -> None:
+    def constant(level: float) -> k.Kernel:
+        return k.Function(lambda x, z: level + 0.0 * x[0])
+
+    kernels = [
+        k.Function(lambda x, z: 1.0 + 0.0 * x[0]),
+        k.Function(lambda x, z: 2.0 + 0.0 * x[0]),
+        constant(1.0),
+        constant(2.0),
+    ]
+    assert len({srgp.Model(kernel, 0.1, [[0.0]]).fingerprint for kernel in kernels}) == 4
+    assert len({srgp.Model(constant(1.0), 0.1, [[0.0]]).fingerprint for _ in range(2)}) == 1
+
+
+def test_a_warning_points_at_the_users_line() -> None:
+    model = srgp.Model(k.SE(), 0.1, [[0.0], [0.0]])
+    with pytest.warns(srgp.JitterWarning) as caught:
+        srgp.summarise(model, [[1.0]], [1.0])
+    assert caught[0].filename == __file__
+
+
 def test_fingerprints_are_the_same_in_every_process() -> None:
     code = (
         "import srgp; from srgp import kernels as k; "

@@ -25,9 +25,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from srgp.checks import as_count
 from srgp.kernels import Kernel
 from srgp.linalg import lower_factor
-from srgp.precision import Array, Scalar
+from srgp.precision import EPS, Array, Scalar
 
 # W = L⁻¹ k(R, X) Diag(scale), from X (B, D) and scale (B,).
 Projection: TypeAlias = Callable[[Float[Array, "B D"], Float[Array, " B"]], Float[Array, "M B"]]
@@ -152,7 +153,7 @@ class VFE(Approximation):
 
 
 class TighterVFE(Approximation):
-    """VFE's posterior with the tighter lower bound of 2025.
+    """VFE's posterior with a tighter lower bound (Titsias 2025; Bui, Ashman and Turner 2025).
 
     Its regulariser is not proportional to 1/σ², so the sums belong to one noise variance.
 
@@ -206,8 +207,9 @@ class PITC(Approximation):
     """Partially independent training conditional: rows of one block keep their joint covariance.
 
     Blocks are consecutive rows of each batch handed in, `block_size` at a time; so a batch of at
-    most `block_size` rows is one block, as in the paper. Alone among the models, PITC depends on
-    how the data are batched: batches that are multiples of `block_size` change nothing.
+    most `block_size` rows is one block, as in the paper, and one sample at a time is FITC. Alone
+    among the models, PITC depends on how the data are batched: batches that are multiples of
+    `block_size` change nothing.
 
     >>> import srgp
     >>> srgp.PITC(block_size=50)
@@ -219,8 +221,7 @@ class PITC(Approximation):
     noise_free = False
 
     def __post_init__(self) -> None:
-        if int(self.block_size) != self.block_size or self.block_size < 1:
-            raise ValueError(f"PITC's block_size must be ≥ 1, got {self.block_size}.")
+        object.__setattr__(self, "block_size", as_count(self.block_size, "PITC's block_size"))
 
     def observe(
         self,
@@ -239,6 +240,8 @@ class PITC(Approximation):
             present = (weights > 0.0).astype(W.dtype)
             s = noise / jnp.where(weights > 0.0, weights, 1.0)
             D = kernel.covariance(X, X) - W.T @ W
+            # Rows explained to rounding leave a D of rounding errors: their size keeps V definite.
+            s = s + len(X) * EPS * kernel.variance_at(X)
             # A padded row becomes an independent unit variance, and so contributes nothing.
             V = D * jnp.outer(present, present) + jnp.diag(jnp.where(weights > 0.0, s, 1.0))
             L = lower_factor(V)

@@ -52,7 +52,7 @@ def condition(sums: Sums) -> WeightPosterior:
 def terms(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[Array, WeightPosterior]:
     """The five terms as one array, and the posterior they come from. Differentiable.
 
-    Ψ = −½ [n log 2π + log|V| + log|I + A| + c − bᵀ(I + A)⁻¹b] − a        (paper: eq. 4, 5, 16)
+    Ψ = −½ [n log 2π + log|V| + log|I + A| + c − bᵀ(I + A)⁻¹b] − a        (paper: eq. 4, 5, 23)
     """
     sums = at_noise(approximation, sums, noise)
     weights = condition(sums)
@@ -104,8 +104,9 @@ def report_weights(weights: WeightPosterior) -> None:
         np.asarray(weights.lower),
         float(weights.jitter),
         "the posterior precision of the inducing points",
-        "The noise variance is tiny for this many rows: larger noise, or srgp.Filter, whose "
-        "square-root form keeps twice the digits, avoids it.",
+        "Either rows were unlearned that had never been learned, or the noise variance is tiny for "
+        "this many rows: larger noise, or srgp.Filter, whose square-root form keeps twice the "
+        "digits, avoids that.",
     )
 
 

@@ -38,7 +38,7 @@ def as_inputs(X: ArrayLike, name: str = "X", columns: int | None = None) -> np.n
         raise ValueError(f"{name} is empty: at least one row is needed.")
     if columns is not None and array.shape[1] != columns:
         raise ValueError(
-            f"{name} has {array.shape[1]} columns, but the model's inducing inputs have {columns}."
+            f"{name} has {array.shape[1]} columns, but the model's inputs have {columns}."
         )
     return array
 
@@ -74,6 +74,13 @@ def as_positive(value: ArrayLike, name: str) -> np.ndarray:
     if array.size == 0 or not (array > 0).all():
         raise ValueError(f"{name} must be positive, got {array.tolist()}.")
     return array
+
+
+def as_count(value: int, name: str) -> int:
+    """A whole number ≥ 1."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"{name} must be a whole number ≥ 1, got {value}.")
+    return int(value)
 
 
 def finite(result: np.ndarray, what: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from srgp.approximations import PITC, Approximation
 from srgp.bound import report_weights, terms
 from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
-from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter
+from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
 from srgp.model import Basis, Model
 from srgp.moving import check_comparable, noise_ratio, transfer
 from srgp.posterior import Posterior
@@ -38,7 +38,8 @@ class Filter:
     """Kalman form of a sparse GP at fixed θ: a sample costs O(M²), and nothing grows with time.
 
     Immutable: `update` returns a new filter and leaves the old one as it was. After any sequence of
-    updates, posterior and cumulative bound equal the batch ones.
+    updates, posterior and cumulative bound equal the batch ones. `state` holds them as JAX arrays,
+    and can be differentiated forwards, inside `with jax.enable_x64(True)`.
 
     >>> import numpy as np, srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=np.linspace(0, 1, 5)[:, None])
@@ -74,7 +75,7 @@ class Filter:
             r = y − hᵀμ,   s = hᵀΣh + v,   μ ← μ + Σh r/s,   Σ ← Σ − Σh hᵀΣ/s,
             ψ = log N(r; 0, s) − a
 
-        (paper: eq. 12, 16) row by row, with Σ = SSᵀ carried as its root S (Potter's form).
+        (paper: eq. 16, 23) row by row, with Σ = SSᵀ carried as its root S (Potter's form).
         """
         if np.ndim(X) == 1 and np.ndim(y) == 0:
             return self._update_one(X, y, 1.0 if sample_weight is None else sample_weight)
@@ -111,9 +112,9 @@ class Filter:
         return float(finite(np.asarray(self.state.log_bound), "the cumulative bound"))
 
     @property
-    def n(self) -> int:
-        """How many rows were learned."""
-        return int(self.state.n)
+    def n(self) -> float:
+        """How many rows were learned; a fraction where it started from forgotten statistics."""
+        return float(self.state.n)
 
     @property
     def posterior(self) -> Posterior:
@@ -152,7 +153,8 @@ class Filter:
     def move(self, new_model: Model) -> Self:
         """Carry the posterior to new inducing inputs and hyper-parameters; see `srgp.move`.
 
-        Exact where the kernel stays and the new inducing inputs contain the old ones:
+        The cumulative bound goes on from where it was. Exact where the kernel stays and the new
+        inducing inputs contain the old ones:
 
         >>> import srgp
         >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
@@ -188,7 +190,7 @@ class Filter:
 
     def __repr__(self) -> str:
         M = len(self.model.inducing)
-        return f"Filter(rows={self.n}, inducing={M}, log_bound={self.log_bound:.4g})"
+        return f"Filter(rows={self.n:g}, inducing={M}, log_bound={self.log_bound:.4g})"
 
 
 def _step(
@@ -276,7 +278,7 @@ def _moved(
     # A = Σ⁻¹ − I and b = Σ⁻¹μ of the data alone; A′ = ratio·GᵀAG, b′ = ratio·Gᵀb.
     M = len(state.root)
     columns = jnp.concatenate([G, state.mean.reshape(M, -1)], 1)
-    solved = jnp.linalg.solve(state.root, columns)
+    solved = solve(state.root, columns)
     Z, z = solved[:, : G.shape[1]], solved[:, G.shape[1] :]
     B = jnp.eye(G.shape[1]) + ratio * (Z.T @ Z - G.T @ G)
     lower, jitter = cholesky(B, jnp.diagonal(B))

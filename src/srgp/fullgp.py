@@ -36,13 +36,17 @@ class FullGP:
     sample_weight: Any = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kernel, Kernel):
+            raise ValueError(f"kernel must be one such as srgp.kernels.SE(), got {self.kernel!r}.")
         X = as_inputs(self.X)
-        checked = {
-            "noise": as_positive(self.noise, "noise (the variance σ²)"),
-            "X": X,
-            "y": as_targets(self.y, len(X)),
-            "sample_weight": as_positive(as_weights(self.sample_weight, len(X)), "sample_weight"),
-        }
+        y, weights = as_targets(self.y, len(X)), as_weights(self.sample_weight, len(X))
+        seen = weights > 0.0  # a row of weight 0 is left out
+        if not seen.any():
+            raise ValueError("all sample weights are zero: at least one row must count.")
+        noise = as_positive(self.noise, "noise (the variance σ²)")
+        if noise.ndim:
+            raise ValueError(f"noise must be one number, the variance σ², got shape {noise.shape}.")
+        checked = {"noise": noise, "X": X[seen], "y": y[seen], "sample_weight": weights[seen]}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 

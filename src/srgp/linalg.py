@@ -1,5 +1,6 @@
 """The only place that touches factorisations."""
 
+import sys
 import warnings
 from typing import NamedTuple
 
@@ -118,6 +119,11 @@ def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
     return jnp.tril(lower) + jnp.tril(lower, -1).T
 
 
+def solve(A: Float[Array, "M M"], B: Float[Array, "M K"]) -> Float[Array, "M K"]:
+    """A⁻¹B for a square matrix without structure."""
+    return jnp.linalg.solve(A, B)
+
+
 def log_determinant(L: Float[Array, "*batch M M"]) -> Float[jax.Array, "*batch"]:
     """log |L Lᵀ|."""
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)), -1)
@@ -135,8 +141,17 @@ def report_jitter(L: np.ndarray, jitter: float, what: str, cure: str) -> None:
             f"{what} is singular to rounding: added {jitter:.1e} of its scale to the diagonal. "
             f"{cure}",
             JitterWarning,
-            stacklevel=4,
+            stacklevel=_levels_to_the_caller(),
         )
+
+
+def _levels_to_the_caller() -> int:
+    """How far up the stack the first line outside this package is."""
+    frame, level = sys._getframe(1), 1
+    # functools stands between: a model's basis is a cached property.
+    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in ("srgp", "functools"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def sample_normal(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import types
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -122,12 +123,19 @@ def describe(kernel: Kernel) -> tuple[Any, ...]:
             return tuple((name, plain(v)) for name, v in sorted(value.items()))
         if isinstance(value, np.ndarray):
             return (value.shape, value.tobytes())
-        if callable(value):
-            return (getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(value)))
+        if isinstance(value, types.CodeType):
+            return (value.co_code, value.co_names, tuple(plain(c) for c in value.co_consts))
+        if isinstance(value, types.FunctionType):
+            cells = tuple(plain(cell.cell_contents) for cell in value.__closure__ or ())
+            return (value.__module__, value.__qualname__, plain(value.__code__), cells)
         return repr(value)
 
     names = kernel._data + kernel._meta
-    return (type(kernel).__qualname__, *((name, plain(getattr(kernel, name))) for name in names))
+    return (
+        type(kernel).__module__,
+        type(kernel).__qualname__,
+        *((name, plain(getattr(kernel, name))) for name in names),
+    )
 
 
 @double

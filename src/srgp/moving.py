@@ -13,11 +13,12 @@ from srgp.statistics import Statistics, as_sums, check_belongs
 def move(statistics: Statistics, old: Model, new: Model) -> Statistics:
     """Statistics made at `old`, carried over to `new` without the data.
 
-    The data speak about u = f(R) through Λ = K_RR⁻¹AK_RR⁻¹. Under the new kernel and inducing
+    The data speak about u = f(R) through Λ = L⁻ᵀAL⁻¹, K_RR = LLᵀ. Under the new kernel and inducing
     inputs R′ the best prediction of u is Hu′, H = K_RR′K_R′R′⁻¹, so Λ′ = HᵀΛH (Bui, Nguyen, Turner
     2017). Exact where the kernel stays and R′ contains R; otherwise the scatter of u about Hu′ is
     lost.
-    c, log|V| and a are kept, so a VFE bound stays a lower bound when R grows.
+    c, log|V| and a are kept, so a VFE bound stays a lower bound when R grows. The noise may change
+    only where the sums do not hold it (SoR, DTC, VFE).
 
     >>> import srgp
     >>> old = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
@@ -59,4 +60,9 @@ def check_comparable(old: Model, new: Model) -> None:
         raise ValueError(
             f"cannot move from {old.approximation!r} to {new.approximation!r}: they weigh the data "
             "differently. Summarise the data again."
+        )
+    if not old.approximation.noise_free and old.noise != new.noise:
+        raise ValueError(
+            f"{old.approximation!r} has its noise variance {old.noise:g} in the sums, and cannot "
+            f"move to {new.noise:g}. Summarise the data again."
         )

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import Approximation, unexplained
 from srgp.bound import condition, report_weights
-from srgp.checks import as_inputs, finite, padded_blocks
+from srgp.checks import as_count, as_inputs, finite, padded_blocks
 from srgp.kernels.nonstationary import noise_at
 from srgp.linalg import inverse_lower, sample_normal
 from srgp.model import Basis, Model
@@ -28,7 +28,7 @@ PREDICTION_ROWS = (1, 32, 1024)
 class Posterior:
     """f | data, in whitened weights v = L⁻¹u ~ N(mean, root rootᵀ), LLᵀ = K_RR.
 
-        f_* ~ N( W_*ᵀ mean,  W_*ᵀ root rootᵀ W_* + V_* ),   W_* = L⁻¹ k(R, X_*)      (paper: eq. 13)
+        f_* ~ N( W_*ᵀ mean,  W_*ᵀ root rootᵀ W_* + V_* ),   W_* = L⁻¹ k(R, X_*)      (paper: eq. 17)
 
     >>> import numpy as np, srgp
     >>> X = np.linspace(0, 1, 50)[:, None]
@@ -40,8 +40,9 @@ class Posterior:
     """
 
     model: Model
-    mean: Float[Array, "M *Q"]
-    root: Float[Array, "M M"]
+    # On the device, for compiled code; what users get are NumPy arrays.
+    _mean: Float[Array, "M *Q"]
+    _root: Float[Array, "M M"]
 
     @double
     def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -51,12 +52,12 @@ class Posterior:
         """
         X = self._inputs(X)
         rows = next((r for r in PREDICTION_ROWS if r >= len(X)), PREDICTION_ROWS[-1])
-        mean = np.empty((len(X), *self.mean.shape[1:]))
+        mean = np.empty((len(X), *self._mean.shape[1:]))
         variance = np.empty(len(X))
         for i, (block,) in enumerate(padded_blocks((X,), rows)):
             here = slice(i * rows, min((i + 1) * rows, len(X)))
             found = _predict(
-                self.model.approximation, self.model.basis, self.mean, self.root, block
+                self.model.approximation, self.model.basis, self._mean, self._root, block
             )
             size = here.stop - here.start
             mean[here], variance[here] = (np.asarray(part)[:size] for part in found)
@@ -74,6 +75,7 @@ class Posterior:
     @double
     def sample(self, key: Seed, X: ArrayLike, n: int = 1, noise: bool = False) -> np.ndarray:
         """n joint draws at X: shape (n, A), or (n, A, Q). `key` is an integer seed or a JAX key."""
+        n = as_count(n, "n")
         mean, covariance = self._joint(self._inputs(X), noise)
         return finite(np.array(sample_normal(as_key(key), mean, covariance, n)), "the sample")
 
@@ -92,7 +94,8 @@ class Posterior:
         >>> f([[0.2], [0.4]]).shape
         (3, 2)
         """
-        kernel, _, _, _ = self.model.basis
+        n, features = as_count(n, "n"), as_count(features, "features")
+        kernel = self.model.basis.kernel
         if self.model.approximation.residual == "full":
             # Fails here, and not at the first evaluation, for a kernel without features.
             jax.eval_shape(
@@ -100,8 +103,8 @@ class Posterior:
                 self.model.inducing,
             )
         weight_key, path_key = jax.random.split(as_key(key))
-        standard = jax.random.normal(weight_key, (n, *self.mean.shape))
-        weights = self.mean + jnp.einsum("ab,nb...->na...", self.root, standard)
+        standard = jax.random.normal(weight_key, (n, *self._mean.shape))
+        weights = self._mean + jnp.einsum("ab,nb...->na...", self._root, standard)
         return SampledFunctions(self.model, weights, path_key, features)
 
     def _inputs(self, X: ArrayLike) -> np.ndarray:
@@ -109,7 +112,7 @@ class Posterior:
 
     def _joint(self, X: np.ndarray, noise: bool) -> tuple[jax.Array, jax.Array]:
         added = self.model.noise if noise else np.zeros(())
-        return _joint(self.model.approximation, self.model.basis, self.mean, self.root, X, added)
+        return _joint(self.model.approximation, self.model.basis, self._mean, self._root, X, added)
 
     def __repr__(self) -> str:
         return f"Posterior({self.model!r})"
@@ -120,8 +123,8 @@ class SampledFunctions:
     """n functions drawn from a posterior; call it with X (A, D) to get (n, A), or (n, A, Q)."""
 
     model: Model
-    weights: Float[Array, "n M *Q"]
-    key: Key[jax.Array, ""]
+    _weights: Float[Array, "n M *Q"]
+    _key: Key[jax.Array, ""]
     features: int
 
     @double
@@ -131,14 +134,14 @@ class SampledFunctions:
         rows = next((r for r in PREDICTION_ROWS if r >= len(X)), PREDICTION_ROWS[-1])
         model = self.model
         paths = [
-            _paths(model.approximation, self.features, model.basis, self.weights, self.key, block)
+            _paths(model.approximation, self.features, model.basis, self._weights, self._key, block)
             for (block,) in padded_blocks((X,), rows)
         ]
         values = np.concatenate([np.asarray(p) for p in paths], 1)[:, : len(X)]
         return finite(values, "the sampled function")
 
     def __repr__(self) -> str:
-        return f"SampledFunctions(n={len(self.weights)}, {self.model!r})"
+        return f"SampledFunctions(n={len(self._weights)}, {self.model!r})"
 
 
 @double

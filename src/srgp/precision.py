@@ -50,4 +50,6 @@ def as_key(seed: Seed) -> Key[jax.Array, ""]:
     """A JAX random key from an integer seed; a key is passed on as it is."""
     if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         return seed
+    if np.shape(seed) == (2,):  # the older kind of key, jax.random.PRNGKey
+        return jax.random.wrap_key_data(jnp.asarray(seed, dtype=jnp.uint32))
     return jax.random.key(seed)

@@ -44,7 +44,7 @@ class Sums(NamedTuple):
 class Statistics:
     """Additive summary of data under one model: size O(M²), whatever the number of rows.
 
-    Add to learn together, subtract to unlearn, multiply by a factor in (0, 1) to forget:
+    Add to learn together, subtract to unlearn, multiply by a factor below 1 to forget:
 
     >>> import numpy as np, srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=np.linspace(0, 1, 5)[:, None])
@@ -79,6 +79,8 @@ class Statistics:
 
     def __sub__(self, other: Self) -> Self:
         difference = self._combine(other, -1.0)
+        if difference is NotImplemented:
+            return difference
         if difference.n < -0.5:
             raise ValueError(
                 f"cannot unlearn {other.n:g} rows from statistics of {self.n:g} rows: "

@@ -61,7 +61,7 @@ def online(X: np.ndarray, y: np.ndarray, grid: np.ndarray) -> dict[int, Snapshot
     for i, (x_i, y_i) in enumerate(zip(X, y, strict=True), start=1):
         f = f.update(x_i, y_i)
         if i in STEPS:
-            # The derivative of every step is carried along the recursion (paper: eq. 19).
+            # The derivative of every step is carried along the recursion (paper: eq. 27).
             at = functools.partial(bound_after, steps=i)
             _, slope = jax.jvp(at, (jnp.asarray(LENGTHSCALE),), (jnp.ones(()),))
             seen[i] = Snapshot(*f.predict(grid), f.log_bound, float(slope))

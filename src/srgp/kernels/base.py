@@ -49,7 +49,7 @@ class Kernel:
            [-0.697,  1.5  ]])
 
     Parameters are positive unless declared with `real()`; `static()` marks what is not a parameter.
-    A subclass may also override `matrix` and `diagonal` where a faster formula is known, and
+    A subclass may also override `matrix` and `variances` where a faster formula is known, and
     `features`, which `Posterior.sample_functions` needs.
     """
 
@@ -103,7 +103,9 @@ class Kernel:
 
     def pair(self, x: Float[Array, " D"], z: Float[Array, " D"]) -> Scalar:
         """k(x, z) for one pair of points, active columns only: all a new kernel must define."""
-        raise TypeError(f"{type(self).__name__} defines neither `pair` nor `matrix`.")
+        raise TypeError(
+            f"{type(self).__name__} must define `pair(x, z)`, or both `matrix` and `variances`."
+        )
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """k(X, Z) on the active columns."""
@@ -133,6 +135,8 @@ class Kernel:
         return Sum(self, _as_kernel(other))
 
     def __radd__(self, other: float) -> "Kernel":
+        if isinstance(other, int) and other == 0:  # where Python's sum() starts
+            return self
         return Sum(_as_kernel(other), self)
 
     def __mul__(self, other: "Kernel | float") -> "Kernel":

@@ -25,7 +25,10 @@ class Stationary(Kernel):
 
     def frequencies(self, key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array, "F D"]:
         """Draws from the spectral density at unit lengthscales: E[cos ω·τ] = ρ(|τ|²)."""
-        raise TypeError(f"{type(self).__name__} defines no spectral density.")
+        raise TypeError(
+            f"{type(self).__name__} defines no `frequencies`, which sampling functions needs; "
+            "sample at given points with `Posterior.sample`."
+        )
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """v ρ(r²)."""
