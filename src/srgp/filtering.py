@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -99,13 +100,14 @@ class Filter:
         sample = np.empty(self.model.inducing.shape[1] + 2)
         try:
             sample[:-2], sample[-2], sample[-1] = x, y, weight
-            valid = np.isfinite(sample).all() and sample[-1] >= 0.0
+            # NaN and infinity survive the product; what merely overflows takes the slow way, too.
+            valid = math.isfinite(sample.dot(sample)) and sample[-1] >= 0.0
         except (TypeError, ValueError):
             valid = False
         if not valid or len(x) != len(sample) - 2 or self.state.mean.ndim > 1:
             # The same sample as a batch of one, whose checks say what is wrong with it.
             return self.update([x], [y], np.reshape(weight, (1,)))
-        state = _update_one(self.model.approximation, self.model.basis, self.state, sample)
+        state = _update_one(self.model.approximation, self.model.slim_basis, self.state, sample)
         return self._at(state)
 
     @property

@@ -91,6 +91,12 @@ class Model:
         """The factorised model, made once."""
         return _factorise(self)
 
+    @functools.cached_property
+    def slim_basis(self) -> Basis:
+        """All that a single column needs: every array handed to compiled code costs time."""
+        unused: dict[str, Any] = {"leaves": (), "condition": None, "jitter": None}
+        return self.basis._replace(whiten=self.basis.whiten._replace(**unused))
+
     @property
     def jitter(self) -> float:
         """What was added to the diagonal of K_RR, as a share of its largest entry: mostly 0."""
