@@ -53,7 +53,7 @@ class Comparison:
 class Accuracy:
     """The largest differences of a library from 60-digit arithmetic."""
 
-    library: str
+    solver: str
     model: str
     singular: bool
     difference: Difference
@@ -129,13 +129,13 @@ class Bench:
             for method in ours.methods(p.model)
         ]
 
-    def accuracy(self, library: str, problems: Iterable[Problem], s: Solutions) -> list[Accuracy]:
+    def accuracy(self, solver: str, problems: Iterable[Problem], s: Solutions) -> list[Accuracy]:
         """The worst of a library for every sparse model, with and without a singular K_RR."""
         groups: dict[tuple[str, bool], list[Difference]] = {}
         for p in problems:
             group = groups.setdefault((p.model, p.data == "singular"), [])
             group.append(difference(p, s[p.name], self.exact(p)))
-        return [Accuracy(library, *key, _worst(group)) for key, group in groups.items()]
+        return [Accuracy(solver, *key, _worst(group)) for key, group in groups.items()]
 
     def scan(self, peer: str, problems: Iterable[Problem], s: Solutions) -> list[Scan]:
         """The bounds of a peer against jitter, one scan a model and data set."""

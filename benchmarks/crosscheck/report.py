@@ -63,7 +63,7 @@ def comparison_table(outcome: Outcome) -> Table:
 
 def accuracy_table(outcome: Outcome, singular: bool) -> Table:
     rows = [
-        [NAMES[a.library], a.model, *_differences(a.difference)]
+        [NAMES[a.solver], a.model, *_differences(a.difference)]
         for a in outcome.accuracies
         if a.singular == singular
     ]
@@ -153,8 +153,8 @@ def write_json(outcome: Outcome, path: Path) -> None:
 
 def _version_table(outcome: Outcome) -> Table:
     rows = [
-        [NAMES[library], ", ".join(f"{name} {version}" for name, version in versions.items())]
-        for library, versions in outcome.versions.items()
+        [NAMES[solver], ", ".join(f"{name} {version}" for name, version in versions.items())]
+        for solver, versions in outcome.versions.items()
     ]
     return ("environment", "versions"), rows
 

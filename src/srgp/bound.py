@@ -17,7 +17,13 @@ from srgp.statistics import Statistics, Sums, at_noise, check_belongs
 
 
 class BoundTerms(NamedTuple):
-    """Ψ = constant + noise + complexity + fit + regulariser, each counted over all outputs."""
+    """Ψ = constant + noise + complexity + fit + regulariser, each counted over all outputs.
+
+    >>> import srgp
+    >>> parts = srgp.BoundTerms(-1.0, noise=0.5, complexity=-0.2, fit=-2.0, regulariser=-0.1)
+    >>> round(parts.total, 6)
+    -2.8
+    """
 
     constant: float  # −½ n log 2π
     noise: float  # −½ log |V|

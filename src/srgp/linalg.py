@@ -20,7 +20,16 @@ GRAM_ROWS = 256
 
 
 class JitterWarning(UserWarning):
-    """A matrix was singular to rounding, and a small multiple of the identity was added to it."""
+    """A matrix was singular to rounding, and a small multiple of the identity was added to it.
+
+    >>> import warnings, srgp
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [0.0]])  # repeated
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     jitter = model.jitter
+    >>> caught[0].category.__name__, 0 < jitter < 1e-14
+    ('JitterWarning', True)
+    """
 
 
 class Whitener(NamedTuple):

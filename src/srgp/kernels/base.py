@@ -18,12 +18,32 @@ Parameter: TypeAlias = Any
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """A field that is part of the kernel's form (an exponent, say), not a parameter."""
+    """A field that is part of the kernel's form (an exponent, say), not a parameter.
+
+    >>> from srgp import kernels as k
+    >>> class Power(k.Kernel):
+    ...     exponent: int = k.static(default=2)
+    ...
+    ...     def pair(self, x, z):
+    ...         return (x @ z) ** self.exponent
+    >>> Power(exponent=3)([[2.0]])
+    array([[64.]])
+    """
     return dataclasses.field(default=default, metadata={"static": True}, **options)
 
 
 def real(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """A parameter that may be zero or negative; parameters are positive otherwise."""
+    """A parameter that may be zero or negative; parameters are positive otherwise.
+
+    >>> from srgp import kernels as k
+    >>> class Shifted(k.Kernel):
+    ...     shift: k.Parameter = k.real(default=0.0)
+    ...
+    ...     def pair(self, x, z):
+    ...         return (x - self.shift) @ (z - self.shift)
+    >>> Shifted(shift=-1.0)([[2.0]])
+    array([[9.]])
+    """
     return dataclasses.field(default=default, metadata={"positive": False}, **options)
 
 

@@ -14,7 +14,17 @@ UNROLLED = 16
 
 
 class Stationary(Kernel):
-    """Shared by the kernels below: variance, lengthscales (one, or one per input), profile ρ."""
+    """Shared by the kernels below: variance, lengthscales (one, or one per input), profile ρ.
+
+    One of your own needs its profile only:
+
+    >>> from srgp import kernels as k
+    >>> class Cauchy(k.Stationary):
+    ...     def profile(self, r2):
+    ...         return 1.0 / (1.0 + r2)
+    >>> Cauchy(variance=2.0)([[0.0]], [[1.0]])
+    array([[1.]])
+    """
 
     variance: Parameter = 1.0
     lengthscales: Parameter = 1.0
