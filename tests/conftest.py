@@ -1,4 +1,4 @@
-"""Property tests draw the same examples on every run, so that a failure is a failure of the code."""
+"""Property tests draw the same examples on every run: a failure is a failure of the code."""
 
 from hypothesis import settings
 
