@@ -67,7 +67,7 @@ def main() -> None:
                     "compiled",
                     "NumPy",
                     "its update alone",
-                    "NumPy / Python",
+                    "NumPy / Python (rounds)",
                     "NumPy / compiled",
                 ],
                 [
@@ -80,10 +80,12 @@ def main() -> None:
                                 "compiled_us",
                                 "numpy_us",
                                 "numpy_update_us",
-                                "python_vs_numpy",
-                                "compiled_vs_numpy",
                             )
                         ),
+                        "{:.2f} ({:.2f} to {:.2f})".format(
+                            r["python_vs_numpy"], *r["python_vs_numpy_rounds"]
+                        ),
+                        f"{r['compiled_vs_numpy']:.1f}",
                     ]
                     for r in filt["speed"]
                 ],

@@ -93,6 +93,12 @@ def finite(result: np.ndarray, what: str) -> np.ndarray:
     return result
 
 
+def shared_variance(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """The variance that outputs share, in the shape of their mean: mean ± 2√variance works."""
+    columns = variance.reshape(-1, *[1] * (mean.ndim - 1))
+    return np.broadcast_to(columns, mean.shape).copy()
+
+
 def padded_blocks(arrays: tuple[np.ndarray, ...], rows: int) -> Iterator[tuple[np.ndarray, ...]]:
     """Consecutive blocks of exactly `rows` rows, the last filled with zeros.
 

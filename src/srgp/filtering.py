@@ -206,7 +206,7 @@ def _step(
     present: Scalar,
 ) -> State:
     """One row y = hᵀv + N(0, 1). Padding has h = 0 and y = 0, and changes nothing."""
-    phi = h @ state.root  # three times as fast as root.T @ h
+    phi = h @ state.root  # much faster than root.T @ h in XLA
     s = 1.0 + phi @ phi
     r = y - h @ state.mean
     gain = state.root @ phi / s

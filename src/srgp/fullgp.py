@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from srgp.checks import as_inputs, as_positive, as_targets, as_weights, finite
+from srgp.checks import as_inputs, as_positive, as_targets, as_weights, finite, shared_variance
 from srgp.kernels import Kernel
 from srgp.linalg import cholesky, log_determinant, report_jitter, sample_normal
 from srgp.precision import Array, Scalar, Seed, as_key, double
@@ -82,7 +82,7 @@ class FullGP:
         variance = np.maximum(self.kernel.diagonal(X) - np.sum(np.asarray(half) ** 2, 0), 0.0)
         variance = variance + (self.noise if noise else 0.0)
         mean = np.array(mean)
-        variance = np.broadcast_to(variance.reshape(-1, *[1] * (mean.ndim - 1)), mean.shape).copy()
+        variance = shared_variance(variance, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
     @double

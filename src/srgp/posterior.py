@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import Approximation, unexplained
 from srgp.bound import condition, report_weights
-from srgp.checks import as_count, as_inputs, finite, padded_blocks
+from srgp.checks import as_count, as_inputs, finite, padded_blocks, shared_variance
 from srgp.kernels.nonstationary import noise_at
 from srgp.linalg import inverse_lower, sample_normal
 from srgp.model import Basis, Model
@@ -51,7 +51,7 @@ class Posterior:
         noise=False: of the latent f; noise=True: of a new measurement y.
         """
         X = self._inputs(X)
-        rows = next((r for r in PREDICTION_ROWS if r >= len(X)), PREDICTION_ROWS[-1])
+        rows = _rows_for(len(X))
         mean = np.empty((len(X), *self._mean.shape[1:]))
         variance = np.empty(len(X))
         for i, (block,) in enumerate(padded_blocks((X,), rows)):
@@ -63,8 +63,7 @@ class Posterior:
             mean[here], variance[here] = (np.asarray(part)[:size] for part in found)
         if noise:
             variance += self.model.noise
-        # The outputs share one variance; the shape of the mean makes `mean ± 2 √variance` work.
-        variance = np.broadcast_to(variance.reshape(-1, *[1] * (mean.ndim - 1)), mean.shape).copy()
+        variance = shared_variance(variance, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
     @double
@@ -141,7 +140,7 @@ class SampledFunctions:
     def __call__(self, X: ArrayLike) -> np.ndarray:
         """The functions' values at X (A, D)."""
         X = as_inputs(X, columns=self.model.inducing.shape[1])
-        rows = next((r for r in PREDICTION_ROWS if r >= len(X)), PREDICTION_ROWS[-1])
+        rows = _rows_for(len(X))
         model = self.model
         paths = [
             _paths(model.approximation, self.features, model.basis, self._weights, self._key, block)
@@ -167,6 +166,11 @@ def posterior(model: Model, statistics: Statistics) -> Posterior:
     check_belongs(model, statistics)
     mean, root = _weights(model.approximation, statistics.sums, model.noise)
     return Posterior(model, mean, root)
+
+
+def _rows_for(points: int) -> int:
+    """The smallest block that holds all points, or the largest there is."""
+    return next((r for r in PREDICTION_ROWS if r >= points), PREDICTION_ROWS[-1])
 
 
 def _weights(
