@@ -27,6 +27,8 @@ LAYERS = [
     "kernels",
     "approximations",
     "model",
+    "priors",
+    "parameters",
     "statistics",
     "bound",
     "posterior",
@@ -34,6 +36,12 @@ LAYERS = [
     "filtering",
     "fullgp",
     "inducing",
+    "sources",
+    "slopes",
+    "collapsed",
+    "sensitivity",
+    "gradient",
+    "learners",
     "experiments",
 ]
 

@@ -71,15 +71,15 @@ def substitute(
 
 
 def cholesky(
-    K: Float[Array, "M M"], shift: Float[Array, " M"]
+    K: Float[Array, "M M"], shift: Float[Array, " M"], floor: float | None = None
 ) -> tuple[Float[jax.Array, "M M"], Float[jax.Array, ""]]:
     """Lower Cholesky factor of K + jitter·Diag(shift), and the jitter: the least needed, often 0.
 
-    A squared pivot below M·eps of its diagonal entry is rounding error, not information, so a
-    factor holding one counts as failed. Then the jitter starts at that level and grows tenfold.
-    The search is not differentiated; the factorisation is.
+    A squared pivot below `floor` (by default M·eps) of its diagonal entry is rounding error, not
+    information, so a factor holding one counts as failed. Then the jitter starts at that level and
+    grows tenfold. The search is not differentiated; the factorisation is.
     """
-    floor = len(K) * EPS
+    least = len(K) * EPS if floor is None else floor
 
     def shifted(K: Array, jitter: Array) -> jax.Array:
         return K + jitter * jnp.diag(jax.lax.stop_gradient(shift))
@@ -88,11 +88,11 @@ def cholesky(
         candidate = shifted(jax.lax.stop_gradient(K), jitter)
         pivots = jnp.diagonal(lower_factor(candidate))
         # NaN, the sign of a failed factorisation, compares false.
-        return ~jnp.all(pivots**2 > 0.5 * floor * jnp.diagonal(candidate))
+        return ~jnp.all(pivots**2 > 0.5 * least * jnp.diagonal(candidate))
 
     jitter = jax.lax.while_loop(
         lambda jitter: fails(jitter) & (jitter < 1e-2),
-        lambda jitter: jnp.where(jitter == 0.0, floor, 10.0 * jitter),
+        lambda jitter: jnp.where(jitter == 0.0, least, 10.0 * jitter),
         jnp.zeros(()),
     )
     return lower_factor(shifted(K, jitter)), jitter
@@ -117,18 +117,31 @@ def inverse_lower(L: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
     return jax.scipy.linalg.solve_triangular(L, jnp.eye(len(L)), lower=True)
 
 
-def gram_rows(W: Float[Array, "M B"]) -> tuple[Float[Array, "_ _"], ...]:
-    """The block rows of the lower half of W Wᵀ: up to half the work of a whole product."""
+def gram_rows(
+    W: Float[Array, "M B"], Z: Float[Array, "M B"] | None = None
+) -> tuple[Float[Array, "_ _"], ...]:
+    """The block rows of the lower half of W Zᵀ, which is symmetric; Z = W if left out.
+
+    Up to half the work of a whole product.
+    """
+    Z = W if Z is None else Z
     M = len(W)
     starts = range(0, M, GRAM_ROWS)
-    return tuple(W[i : i + GRAM_ROWS] @ W[: min(i + GRAM_ROWS, M)].T for i in starts)
+    return tuple(W[i : i + GRAM_ROWS] @ Z[: min(i + GRAM_ROWS, M)].T for i in starts)
 
 
 def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
     """The symmetric matrix of which `gram_rows` gave the lower half."""
-    M = rows[-1].shape[1]
-    lower = jnp.concatenate([jnp.pad(r, [(0, 0), (0, M - r.shape[1])]) for r in rows])
-    return jnp.tril(lower) + jnp.tril(lower, -1).T
+    cuts = [row.shape[1] for row in rows]
+    starts = [0, *cuts[:-1]]
+
+    def block(i: int, j: int) -> Array:
+        # The blocks on the diagonal are whole, the rest is mirrored.
+        lower, upper = (i, j) if i >= j else (j, i)
+        found = rows[lower][:, starts[upper] : cuts[upper]]
+        return found if i >= j else found.T
+
+    return jnp.block([[block(i, j) for j in range(len(rows))] for i in range(len(rows))])
 
 
 def solve(A: Float[Array, "M M"], B: Float[Array, "M K"]) -> Float[Array, "M K"]:

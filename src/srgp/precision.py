@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Key
 
 Array: TypeAlias = jax.Array  # NumPy arrays are as good, and become these in compiled code
+HostArray: TypeAlias = jax.Array | np.ndarray  # on its way into compiled code
 Scalar: TypeAlias = Float[Array, ""]
 Seed: TypeAlias = int | Int[Array, ""] | Key[jax.Array, ""]
 

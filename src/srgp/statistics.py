@@ -134,9 +134,14 @@ def summarise(
     X = as_inputs(X, columns=model.inducing.shape[1])
     y = as_targets(y, len(X))
     weights = as_weights(sample_weight, len(X))
+    return summarise_blocks(model, padded_blocks((X, y, weights), block_rows(model)))
+
+
+def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> Statistics:
+    """The statistics of checked blocks of (X, y, weights), each of `block_rows(model)` rows."""
     approximation, basis = model.approximation, model.basis
     total: Any = None
-    for block in padded_blocks((X, y, weights), block_rows(model)):
+    for block in blocks:
         if total is None:
             total = _start(approximation, basis, *block)
         total = _add_block(approximation, basis, *total, *block)

@@ -1,0 +1,130 @@
+"""The bound as a function of K_RR and of unwhitened sums, with its derivatives by hand.
+
+    Ψ = −½ [n log 2π + log|V| + log|K + A| − log|K| + c − bᵀ(K + A)⁻¹b] − a        (paper: eq. 4, 5)
+
+Learning sees data through these sums only: whatever the number of rows, one value and one gradient
+here cost a few products of M×M matrices. With P = (K + A)⁻¹, w = Pb, and Q outputs:
+
+    ∂Ψ/∂A = −½ (Q P + wwᵀ)       ∂Ψ/∂K = −½ (Q P + wwᵀ − Q K⁻¹)       ∂Ψ/∂b = w
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from srgp.approximations import PEP, VFE, Approximation
+from srgp.linalg import cholesky, inverse_lower, log_determinant, lower_factor
+from srgp.precision import Array, Scalar
+from srgp.slopes import Raw, Slopes
+from srgp.statistics import Sums
+
+# Unwhitened sums carry rounding errors that K⁻¹ multiplies. A pivot of K below this share of its
+# diagonal counts as none, and jitter is added: the price is this much variance unexplained.
+FLOOR = 1e-8
+
+
+class Factor(NamedTuple):
+    """K = LLᵀ and what is needed of it, once for every use at the same θ."""
+
+    K: Float[Array, "M M"]  # with its jitter
+    inverse: Float[Array, "M M"]  # K⁻¹
+    log_determinant: Scalar
+    largest: Scalar  # the trace of K⁻¹, above its largest eigenvalue
+
+
+class RawCotangent(NamedTuple):
+    """The derivatives of Ψ in K, in the raw sums (but for c, n, log_weight) and in σ²."""
+
+    K: Float[Array, "M M"]
+    Phi: Float[Array, "M M"]
+    b: Float[Array, "M *Q"]
+    kappa: Scalar
+    noise: Scalar
+
+
+def factorise(K: Float[Array, "M M"], floor: float | None = FLOOR) -> Factor:
+    """K_RR with the least jitter that keeps its pivots above `floor`, and its inverse."""
+    shift = jnp.full(len(K), jnp.max(jnp.diagonal(K)))
+    lower, jitter = cholesky(K, shift, floor)
+    inverse = _inverse(lower)
+    return Factor(K + jitter * jnp.diag(shift), inverse, log_determinant(lower), jnp.trace(inverse))
+
+
+def traces(approximation: Approximation) -> bool:
+    """Whether the regulariser is Σ w d / 2σ², a function of the raw sums: VFE or PEP(0)."""
+    return isinstance(approximation, VFE) or approximation == PEP(alpha=0.0)
+
+
+def value_and_cotangents(
+    factor: Factor, sums: Sums
+) -> tuple[Scalar, tuple[Float[Array, "M M"], Float[Array, "M M"], Float[Array, "M *Q"]]]:
+    """Ψ, and its derivatives in K, A and b, for unwhitened sums at their noise."""
+    outputs = sums.c.size
+    P, log_det = inverse_and_log_determinant(factor.K + sums.A)
+    w = P @ sums.b
+    columns = w.reshape(len(w), -1)
+    complexity = log_det - factor.log_determinant
+    value = (
+        -0.5 * outputs * (sums.n * jnp.log(2.0 * jnp.pi) + sums.log_noise + complexity)
+        - 0.5 * (jnp.sum(sums.c) - jnp.sum(sums.b * w))
+        - outputs * sums.a
+    )
+    at_A = -0.5 * (outputs * P + columns @ columns.T)
+    return value, (at_A + 0.5 * outputs * factor.inverse, at_A, w)
+
+
+def raw_value_and_cotangents(
+    approximation: Approximation, factor: Factor, raw: Raw, noise: Scalar
+) -> tuple[Scalar, RawCotangent]:
+    """Ψ and its derivatives for the raw sums of a model with V̄ = 0; VFE's trace term included.
+
+    A = Φ/σ², b = b/σ², c = c/σ², log|V| = n log σ² − Σ log w, a = (κ − tr K⁻¹Φ)/2σ².
+    """
+    beta, outputs = 1.0 / noise, raw.c.size
+    A = beta * raw.Phi
+    a, at_kappa = jnp.zeros(()), jnp.zeros(())
+    if traces(approximation):
+        a = 0.5 * (beta * raw.kappa - jnp.sum(factor.inverse * A))
+        at_kappa = -0.5 * outputs * beta * jnp.ones(())
+    log_noise = raw.n * jnp.log(noise) - raw.log_weight
+    sums = Sums(A, beta * raw.b, beta * raw.c, log_noise, a, raw.n)
+    value, (at_K, at_A, at_b) = value_and_cotangents(factor, sums)
+    # σ² stands in A, b, c and a as a factor 1/σ², and in n log σ².
+    at_noise = -beta * (
+        jnp.sum(at_A * A)
+        + jnp.sum(at_b * sums.b)
+        - 0.5 * jnp.sum(sums.c)
+        + 0.5 * outputs * raw.n
+        - outputs * a
+    )
+    if traces(approximation):
+        at_A = at_A + 0.5 * outputs * factor.inverse
+        at_K = at_K - 0.5 * outputs * factor.inverse @ A @ factor.inverse
+    return value, RawCotangent(at_K, beta * at_A, beta * at_b, at_kappa, at_noise)
+
+
+def contract(
+    cotangent: RawCotangent, slopes: Slopes
+) -> tuple[Float[Array, " P"], Float[Array, "M D"]]:
+    """⟨∂Ψ/∂(Φ, b, κ), their slopes⟩: the gradient in the kernel parameters and in R."""
+    # Row by row for R, all at once for φ; sums of products, which einsum would not fuse.
+    at_R = 2.0 * jnp.stack([jnp.sum(cotangent.Phi * C, 1) for C in slopes.C], 1)
+    at_R = at_R + jnp.einsum("m...,dm...->md", cotangent.b, slopes.Cb)
+    at_phi = 2.0 * jnp.stack([jnp.sum(jnp.sum(cotangent.Phi * T, 1)) for T in slopes.T])
+    at_phi = at_phi + jnp.einsum("m...,pm...->p", cotangent.b, slopes.Tb)
+    return at_phi + cotangent.kappa * slopes.kappa, at_R
+
+
+def inverse_and_log_determinant(
+    A: Float[Array, "M M"],
+) -> tuple[Float[Array, "M M"], Scalar]:
+    """A⁻¹ and log |A| of a positive definite matrix; NaN where it is none."""
+    lower = lower_factor(A)
+    return _inverse(lower), log_determinant(lower)
+
+
+def _inverse(lower: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """(LLᵀ)⁻¹."""
+    half = inverse_lower(lower)
+    return half.T @ half

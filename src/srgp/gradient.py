@@ -1,0 +1,235 @@
+"""The exact bound and gradient in two passes over the data, for any model: the paper's batch RGP.
+
+Pass 1 sums up the data. The derivative of the bound in those sums is a few M×M matrices; pass 2
+pulls them back through each block to kernel and inducing inputs. Memory is O(BM + M²), whatever N.
+
+There are two routes, equal but for rounding. With unwhitened sums a block costs one product in each
+pass and no solve. It is taken where V̄ = 0 and K_RR is not too ill-conditioned for it: rounding
+errors of Φ are multiplied by K_RR⁻¹. Otherwise the sums are whitened, as for `srgp.summarise`.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from srgp.approximations import PITC, TighterVFE
+from srgp.bound import terms
+from srgp.collapsed import RawCotangent, factorise, raw_value_and_cotangents
+from srgp.linalg import Whitener, assemble, cholesky, whitener
+from srgp.model import Basis, Model
+from srgp.precision import EPS, Array, HostArray, Scalar, double
+from srgp.sensitivity import finite_gradient, is_structured, shaped_like
+from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
+from srgp.sources import Batch, Source, as_source
+from srgp.statistics import Sums, block_rows, block_sums
+
+# Rounding error of the bound, per row of data, up to which the faster route is taken.
+TOLERANCE = 1e-7
+
+
+@double
+def value_and_grad(model: Model, data: Any) -> tuple[float, Model]:
+    """The bound of all data and its gradient, in the shape of a model; two passes, O(NM²).
+
+    data: (X, y) or (X, y, sample_weight); or, out of core, a list of such batches or a function
+    that starts a pass over them.
+
+    >>> import srgp
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+    >>> value, gradient = srgp.value_and_grad(model, ([[0.0]], [1.0]))
+    >>> round(value, 4), round(float(gradient.noise), 4)
+    (-1.5155, -0.125)
+    """
+    source = as_source(data)
+    at = jax.tree.map(jnp.asarray, model)
+    return finite_gradient(*exact_gradient(at, source, block_rows(model)))
+
+
+def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
+    """As `value_and_grad`, on the device and unchecked, in blocks of so many rows."""
+    if isinstance(model.approximation, PITC):
+        rows = block_rows(model)
+    if _raw_is_enough(model):
+        raw = _accumulate(functools.partial(_add_raw, model), source.batches(rows))
+        value, at, gradient = _raw_cotangent(model, raw)
+        for block in source.batches(rows):
+            gradient = _pull_raw(model, at, gradient, *block)
+        return value, gradient
+    tracked = _tracked(model)
+    sums = _accumulate(functools.partial(_add_whitened, model, tracked), source.batches(rows))
+    value, at_sums, at_noise = _cotangent(model, sums)
+    pulled: Any = None
+    for block in source.batches(rows):
+        pulled = _pull_whitened(model, tracked, at_sums, pulled, *block)
+    return value, _finish_whitened(model, pulled, at_noise)
+
+
+def _raw_is_enough(model: Model) -> bool:
+    """Whether V̄ = 0, and the unwhitened sums will keep enough digits."""
+    if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
+        return False
+    return bool(_rounding_per_row(model) <= TOLERANCE)
+
+
+@jax.jit
+def _rounding_per_row(model: Model) -> Scalar:
+    """eps tr(K⁻¹) tr(Φ)/nσ², taking the rows of R for typical rows of data."""
+    krr = model.kernel.covariance(model.inducing, model.inducing)
+    lost = EPS * factorise(krr, None).largest * jnp.mean(jnp.sum(krr**2, 1)) / model.noise
+    return jnp.where(jnp.isfinite(lost), lost, jnp.inf)
+
+
+def _accumulate(add: Any, blocks: Iterator[Batch]) -> Any:
+    total = None
+    for block in blocks:
+        total = add(total, *block)
+    return total
+
+
+def _plus(total: Any, new: Any) -> Any:
+    return new if total is None else jax.tree.map(jnp.add, total, new)
+
+
+# -- unwhitened -------------------------------------------------------------------------------
+
+
+def _add_raw(model: Model, total: Raw | None, X: HostArray, y: HostArray, w: HostArray) -> Raw:
+    K = kernel_matrix(model.kernel, model.inducing, X)
+    return _add_raw_block(model, total, K, X, y, w)
+
+
+@functools.partial(jax.jit, donate_argnums=1)
+def _add_raw_block(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: Array) -> Raw:
+    return _plus(total, raw_sums(model.kernel, K, X, y, w))
+
+
+@jax.jit
+def _raw_cotangent(model: Model, raw: Raw) -> tuple[Scalar, RawCotangent, Model]:
+    """Ψ, its derivatives, and the part of the gradient through K_RR and σ²."""
+    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
+    factor = factorise(model.kernel.covariance(model.inducing, model.inducing), None)
+    value, at = raw_value_and_cotangents(model.approximation, factor, raw, model.noise)
+    kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
+    return value, at, shaped_like(model, kernel, at.noise, R)
+
+
+def _pull_raw(
+    model: Model, at: RawCotangent, gradient: Model, X: HostArray, y: HostArray, w: HostArray
+) -> Model:
+    K = kernel_matrix(model.kernel, model.inducing, X)
+    return _pull_raw_block(model, at, gradient, K, X, y, w)
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _pull_raw_block(
+    model: Model, at: RawCotangent, gradient: Model, K: Array, X: Array, y: Array, w: Array
+) -> Model:
+    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w))
+
+
+def raw_pullback(
+    model: Model,
+    at: RawCotangent,
+    K: Float[Array, "M B"],
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    w: Float[Array, " B"],
+) -> Model:
+    """The gradient of a function of the raw sums through one block, given its derivative in them.
+
+    K̄ = (2Φ̄K + b̄yᵀ) Diag(w), pulled back to kernel and R, and κ's own derivative.
+    """
+    columns = at.b.reshape(len(K), -1) @ y.reshape(len(X), -1).T
+    at_K = ((2.0 * at.Phi) @ K + columns) * w
+    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K)
+    variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
+    kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
+    return shaped_like(model, kernel, jnp.zeros(()), R)
+
+
+# -- whitened ---------------------------------------------------------------------------------
+
+
+class Tracked(NamedTuple):
+    """A whitener whose factor L is differentiated by hand: L̄ = −L⁻ᵀ W̄ Wᵀ, K̄ = L⁻ᵀ W̄."""
+
+    lower: Float[Array, "M M"]
+    whiten: Whitener
+
+    def __call__(self, K: Float[Array, "M B"]) -> Float[Array, "M B"]:
+        """W = L⁻¹K."""
+        return _solve(self.lower, self.whiten, K)
+
+
+@jax.custom_vjp
+def _solve(lower: Array, whiten: Whitener, K: Array) -> Array:
+    return whiten(K)
+
+
+def _solve_forward(lower: Array, whiten: Whitener, K: Array) -> tuple[Array, Any]:
+    W = whiten(K)
+    return W, (whiten, W)
+
+
+def _solve_backward(saved: Any, at_W: Array) -> tuple[Array, Any, Array]:
+    whiten, W = saved
+    at_K = whiten.inverse.T @ at_W
+    return -jnp.tril(at_K @ W.T), jax.tree.map(jnp.zeros_like, whiten), at_K
+
+
+_solve.defvjp(_solve_forward, _solve_backward)
+
+
+@jax.jit
+def _tracked(model: Model) -> Tracked:
+    lower, jitter = _lower(model)
+    return Tracked(lower, whitener(lower, jitter))
+
+
+def _lower(model: Model) -> tuple[Array, Scalar]:
+    krr = model.kernel.covariance(model.inducing, model.inducing)
+    return cholesky(krr, jnp.full(len(krr), jnp.max(jnp.diagonal(krr))))
+
+
+def _whole_sums(model: Model, tracked: Tracked, *block: Array) -> Sums:
+    basis = Basis(model.kernel, model.inducing, tracked, model.noise)  # type: ignore[arg-type]
+    sums = block_sums(model.approximation, basis, *block)
+    return sums._replace(A=assemble(sums.A))  # type: ignore[arg-type]
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _add_whitened(model: Model, tracked: Tracked, total: Sums | None, *block: Array) -> Sums:
+    return _plus(total, _whole_sums(model, tracked, *block))
+
+
+@jax.jit
+def _cotangent(model: Model, sums: Sums) -> tuple[Scalar, Sums, Scalar]:
+    def bound(sums: Sums, noise: Scalar) -> Scalar:
+        return jnp.sum(terms(model.approximation, sums, noise)[0])
+
+    value, (at_sums, at_noise) = jax.value_and_grad(bound, (0, 1))(sums, model.noise)
+    return value, at_sums, at_noise
+
+
+@functools.partial(jax.jit, donate_argnums=3)
+def _pull_whitened(
+    model: Model, tracked: Tracked, at_sums: Sums, total: Any, *block: Array
+) -> tuple[Model, Array]:
+    def sums(model: Model, lower: Array) -> Sums:
+        return _whole_sums(model, tracked._replace(lower=lower), *block)
+
+    _, pull = jax.vjp(sums, model, tracked.lower)
+    return _plus(total, pull(at_sums))
+
+
+@jax.jit
+def _finish_whitened(model: Model, pulled: tuple[Model, Array], at_noise: Scalar) -> Model:
+    """Add what came through L, the factor of K_RR, and through σ²."""
+    gradient, at_lower = pulled
+    _, pull = jax.vjp(lambda model: _lower(model)[0], model)
+    gradient = jax.tree.map(jnp.add, gradient, pull(at_lower)[0])
+    return shaped_like(model, gradient.kernel, gradient.noise + at_noise, gradient.inducing)

@@ -1,0 +1,267 @@
+"""What all learners share: the task they are given, what they report, and the loop around them."""
+
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from srgp.bound import log_bound
+from srgp.checks import as_inputs, as_targets
+from srgp.linalg import JitterWarning
+from srgp.model import Model
+from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
+from srgp.posterior import posterior
+from srgp.precision import double
+from srgp.sources import Batch, Source, as_source
+from srgp.statistics import Statistics, block_rows, summarise_blocks
+
+
+class Task(NamedTuple):
+    """What a learner works on."""
+
+    source: Source
+    rows: int
+    coordinates: Coordinates
+    start: Values
+    priors: tuple[tuple[str, Prior], ...]
+    seed: int
+    seconds: float  # how long learning may take
+    prior_share: float = 1.0  # of the priors, where the source is a sample of the data
+
+
+class Report(NamedTuple):
+    """Where a learner stands: after an epoch, or an iteration over all data."""
+
+    values: Values
+    epoch: float  # passes over the data so far
+    estimate: float | None = None  # of the bound, from mini-batches at changing θ
+    bound: float | None = None  # at these values, where it is known anyway
+    learning_rate: float | None = None
+    refused: int = 0  # steps not taken since they would have given NaN
+
+
+# Hears where a learner stands, and answers whether it should stop.
+Listener: TypeAlias = Callable[[Report], bool]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A way to learn θ."""
+
+    def run(self, task: Task, report: Listener) -> None:
+        """Learn, and report now and then; the result is among what was reported."""
+        ...
+
+
+class Record(NamedTuple):
+    """One row of the history; None where a number was not asked for.
+
+    bound is that of all data at the model of that moment, from a clean pass; estimate is what the
+    learner itself could tell from its mini-batches.
+    """
+
+    seconds: float
+    epoch: float
+    bound: float | None
+    estimate: float | None
+    rmse: float | None
+    learning_rate: float | None
+    refused: int
+
+
+class History(list[Record]):
+    """The records of a run, in order.
+
+    >>> from srgp.learners import History, Record
+    >>> history = History([Record(0.1, 1.0, -3.0, None, None, 0.01, 0)])
+    >>> history.column("bound")
+    [-3.0]
+    >>> print(history)
+     seconds    epoch        bound     estimate         rmse learning_rate refused
+         0.1        1           -3            -            -          0.01       0
+    """
+
+    def column(self, name: str) -> list[Any]:
+        """One field of every record."""
+        return [getattr(record, name) for record in self]
+
+    def __str__(self) -> str:
+        widths = dict(zip(Record._fields, (8, 8, 12, 12, 12, 13, 7), strict=True))
+        lines = [" ".join(name.rjust(width) for name, width in widths.items())]
+        for record in self:
+            shown = ("-" if v is None else f"{v:.6g}" for v in record)
+            lines.append(" ".join(v.rjust(w) for v, w in zip(shown, widths.values(), strict=True)))
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """The result of `srgp.learn`: the model at its best θ, and its statistics of all the data.
+
+    Both come from one clean pass at the final θ, so posterior and bound are exact.
+    """
+
+    model: Model
+    statistics: Statistics
+    bound: float
+    history: History
+
+    def __repr__(self) -> str:
+        return f"Learned(bound={self.bound:.6g}, rows={self.statistics.n:g}, {self.model!r})"
+
+
+Callback: TypeAlias = Callable[[Record, Model], Any]
+
+
+@double
+def run(
+    model: Model,
+    data: Any,
+    learner: Learner,
+    *,
+    fixed: str | Iterable[str] = (),
+    priors: Mapping[str, Prior] | None = None,
+    validation: tuple[Any, Any] | None = None,
+    callback: Callback | None = None,
+    patience: int | None = None,
+    max_seconds: float | None = None,
+    seed: int = 0,
+) -> Learned:
+    """Let a learner work until it, the callback, patience or the clock says stop."""
+    source = as_source(data)
+    task = make_task(model, source, fixed, priors, seed, max_seconds)
+    held_out = None if validation is None else _checked(model, *validation)
+    watch = _Watch(task, callback, patience, held_out)
+    learner.run(task, watch)
+    _warn_refused(watch.history)
+    chosen, statistics = watch.result()
+    if statistics is None:
+        statistics = summarise_blocks(chosen, source.batches(block_rows(chosen)))
+    return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
+
+
+def make_task(
+    model: Model,
+    source: Source,
+    fixed: str | Iterable[str],
+    priors: Mapping[str, Prior] | None,
+    seed: int,
+    max_seconds: float | None,
+) -> Task:
+    """Check what learning is given, before any of it starts."""
+    for X, _, _ in source.batches(1):
+        as_inputs(X, columns=model.inducing.shape[1])
+        break
+    coordinates = jax.tree.map(jnp.asarray, Coordinates.of(model, fixed))
+    return Task(
+        source,
+        source.count(),
+        coordinates,
+        coordinates.values(model),
+        check_priors(model, priors),
+        seed,
+        math.inf if max_seconds is None else float(max_seconds),
+    )
+
+
+def as_model(task: Task, values: Values) -> Model:
+    """The model at these values, in NumPy arrays."""
+    return jax.tree.map(np.asarray, task.coordinates.model(values))
+
+
+def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:
+    """Statistics and bound of all data at one θ, without the warnings that only the result gets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        statistics = summarise_blocks(model, source.batches(block_rows(model)))
+        return statistics, log_bound(model, statistics)
+
+
+def chunks(batch: Batch, rows: int) -> Iterator[Batch]:
+    """A batch in equal pieces of at most `rows` rows; it has been padded to fit."""
+    for start in range(0, len(batch[0]), rows):
+        yield tuple(a[start : start + rows] for a in batch)  # type: ignore[misc]
+
+
+def batch_shape(batch_size: int, total: int, at_most: int, unit: int = 1) -> tuple[int, int]:
+    """Rows of a (padded) batch and of the equal chunks it is computed in, multiples of `unit`."""
+    size = min(batch_size, total)
+    pieces = -(-size // max(at_most, unit))
+    rows = -(-size // (pieces * unit)) * unit
+    return rows * pieces, rows
+
+
+class _Watch:
+    """Listens to a learner: keeps the history and the best model, and knows when to stop."""
+
+    def __init__(
+        self,
+        task: Task,
+        callback: Callback | None,
+        patience: int | None,
+        held_out: tuple[np.ndarray, np.ndarray] | None,
+    ) -> None:
+        self.task, self.callback, self.patience = task, callback, patience
+        self.held_out = held_out
+        self.history = History()
+        self.best: tuple[float, Model | None, Statistics | None] = (-math.inf, None, None)
+        self.since = 0  # reports without an improvement
+        self.started = time.perf_counter()
+
+    def __call__(self, report: Report) -> bool:
+        """Take a report down; True asks the learner to stop."""
+        seconds = time.perf_counter() - self.started
+        model = as_model(self.task, report.values)
+        statistics, bound, rmse = None, report.bound, None
+        if self.held_out is not None or (self.patience is not None and bound is None):
+            statistics, bound = clean_pass(model, self.task.source)
+        if self.held_out is not None and statistics is not None:
+            rmse = _rmse(model, statistics, *self.held_out)
+        numbers = (report.estimate, rmse, report.learning_rate, report.refused)
+        self.history.append(Record(seconds, report.epoch, bound, *numbers))
+        self._compare(model, statistics, bound)
+        stop = self.callback is not None and self.callback(self.history[-1], model) is True
+        stalled = self.patience is not None and self.since >= self.patience
+        return stop or stalled or seconds > self.task.seconds
+
+    def result(self) -> tuple[Model, Statistics | None]:
+        """The best model where bounds were known along the way, otherwise the last."""
+        _, model, statistics = self.best
+        return (self.task.coordinates.template, None) if model is None else (model, statistics)
+
+    def _compare(self, model: Model, statistics: Statistics | None, bound: float | None) -> None:
+        if bound is None:
+            self.best = (-math.inf, model, None)
+            return
+        objective = bound + float(log_prior(self.task.priors, model))
+        self.since = 0 if objective > self.best[0] else self.since + 1
+        if objective >= self.best[0]:
+            self.best = (objective, model, statistics)
+
+
+def _checked(model: Model, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    X = as_inputs(X, "the held-out X", columns=model.inducing.shape[1])
+    return X, as_targets(y, len(X))
+
+
+def _rmse(model: Model, statistics: Statistics, X: np.ndarray, y: np.ndarray) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        mean, _ = posterior(model, statistics).predict(X)
+    return float(np.sqrt(np.mean((mean - y) ** 2)))
+
+
+def _warn_refused(history: History) -> None:
+    refused = sum(record.refused for record in history)
+    if refused:
+        warnings.warn(
+            f"{refused} steps would have led to numbers that are not finite and were not taken: a "
+            "smaller learning rate, or inputs and targets scaled to about one, avoids that.",
+            stacklevel=4,
+        )

@@ -1,0 +1,146 @@
+"""L-BFGS on the exact bound and gradient: two passes over the data for each evaluation."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+from srgp.checks import as_count
+from srgp.gradient import exact_gradient
+from srgp.learners.base import Listener, Report, Task, batch_shape
+from srgp.model import Model
+from srgp.parameters import Coordinates, Prior, Values, log_prior
+from srgp.precision import Array, Scalar
+from srgp.statistics import block_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Learns θ by L-BFGS (SciPy) on the exact gradient, for any model and any source of data.
+
+    iterations: at most so many; each takes little more than one evaluation.
+    memory:     pairs of steps and gradients that L-BFGS remembers.
+    tolerance:  stop when an iteration improves the bound by less than this share of it.
+
+    >>> import srgp
+    >>> srgp.Exact(iterations=50)
+    Exact(iterations=50, memory=20, tolerance=1e-09)
+    """
+
+    iterations: int = 200
+    memory: int = 20
+    tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        as_count(self.iterations, "iterations")
+        as_count(self.memory, "memory")
+
+    def run(self, task: Task, report: Listener) -> None:
+        """One report an iteration."""
+        objective = Objective(task, rows_for(task))
+
+        def heard(values: Values, bound: float | None) -> bool:
+            refused, objective.refused = objective.refused, 0
+            return report(Report(values, 2.0 * objective.calls, bound=bound, refused=refused))
+
+        minimise(objective, task.start, self.iterations, self.memory, self.tolerance, heard)
+
+
+def rows_for(task: Task) -> int:
+    """Rows of a block: all of few data, so that no padding is computed."""
+    _, rows = batch_shape(task.rows, task.rows, block_rows(task.coordinates.template))
+    return block_rows(task.coordinates.template) if task.rows > rows else rows
+
+
+def minimise(
+    objective: "Objective",
+    start: Values,
+    iterations: int,
+    memory: int,
+    tolerance: float,
+    heard: Callable[[Values, float | None], bool],
+) -> Values:
+    """SciPy's L-BFGS-B, until it converges or `heard`, called every iteration, says stop."""
+    from scipy.optimize import OptimizeResult, minimize
+
+    flat, unravel = ravel_pytree(start)
+
+    def callback(intermediate_result: OptimizeResult) -> None:
+        x = intermediate_result.x
+        if heard(unravel(jnp.asarray(x)), objective.bound_at(x)):
+            raise StopIteration
+
+    found = minimize(
+        objective,
+        np.asarray(flat),
+        jac=True,
+        method="L-BFGS-B",
+        callback=callback,
+        options={
+            "maxiter": iterations,
+            "maxfun": 10 * iterations,
+            "maxcor": memory,
+            "ftol": tolerance,
+            "gtol": 0.0,
+        },
+    )
+    return unravel(jnp.asarray(found.x))
+
+
+class Objective:
+    """−(bound + log prior) per row of data, and its gradient, of flat unconstrained values."""
+
+    def __init__(self, task: Task, rows: int) -> None:
+        self.task, self.rows = task, rows
+        self.calls = 0
+        self.refused = 0
+        self.worst = 0.0
+        self._seen: dict[bytes, float] = {}
+
+    def bound_at(self, x: np.ndarray) -> float | None:
+        """The bound, at a point that was evaluated lately."""
+        return self._seen.get(x.tobytes())
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient for a minimiser; a high wall where the bound is not a number."""
+        self.calls += 1
+        task = self.task
+        values = ravel_pytree(task.start)[1](jnp.asarray(x))
+        model = _model(task.coordinates, values)
+        bound, at_model = exact_gradient(model, task.source, self.rows)
+        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.prior_share)
+        value, gradient = -float(bound + prior) / task.rows, -np.asarray(flat) / task.rows
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            self.refused += 1
+            return self.worst + 1e3, np.zeros_like(x)
+        self.worst = max(self.worst, value)
+        if len(self._seen) > 50:
+            self._seen.clear()
+        self._seen[x.tobytes()] = float(bound)
+        return value, gradient
+
+
+@jax.jit
+def _model(coordinates: Coordinates, values: Values) -> Model:
+    return coordinates.model(values)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _gradient(
+    priors: tuple[tuple[str, Prior], ...],
+    coordinates: Coordinates,
+    values: Values,
+    at_model: Model,
+    prior_share: Scalar,
+) -> tuple[Scalar, Float[Array, " P"]]:
+    def log_density(values: Values) -> Scalar:
+        return prior_share * log_prior(priors, coordinates.model(values))
+
+    prior, at_prior = jax.value_and_grad(log_density)(values)
+    total = jax.tree.map(jnp.add, coordinates.gradient(values, at_model), at_prior)
+    return prior, ravel_pytree(total)[0]

@@ -1,0 +1,275 @@
+"""Learning with running sites: a stochastic bound without the factor D of the recursive gradient.
+
+The data enter the posterior of the weights only through Φ and b. Running averages of them, the
+sites, give a posterior q at any time; θ steps up the mini-batch bound under q, whose gradient needs
+one product forward and one back (in the spirit of Adam, Chang, Khan and Solin 2021).
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Float
+
+from srgp.checks import as_count
+from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
+from srgp.gradient import raw_pullback
+from srgp.learners.base import Listener, Report, Task, batch_shape, chunks
+from srgp.learners.stepping import Optimizer, Schedule, as_optimizer, as_schedule, ascend
+from srgp.linalg import assemble
+from srgp.model import Model
+from srgp.parameters import Coordinates, Prior, Values
+from srgp.precision import Array, Scalar
+from srgp.sensitivity import shaped_like
+from srgp.slopes import Raw, kernel_matrix, pullback_inducing, raw_sums
+from srgp.statistics import block_rows
+
+
+class State(NamedTuple):
+    """Sites, and all that a step changes."""
+
+    values: Values
+    memory: Any
+    Phi: Float[Array, "M M"]  # running estimate of Φ of all rows
+    b: Float[Array, "M *Q"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites:
+    """Learns θ on mini-batches under a posterior from running sites. For VFE.
+
+    batch_size:    rows of a mini-batch; by default 1000, or 10 for each inducing input if more.
+    epochs:        passes over the data.
+    learning_rate: of the logarithms of positive parameters, and of R in units of its spread.
+    memory:        how much of the sites stays at each step: 0 takes them from the batch alone. A
+                   short memory follows θ faster, a long one is truer to all the data.
+    optimizer:     "adam", "amsgrad", "sgd", or any from optax.
+    schedule:      "cosine" to zero over all epochs, "constant", or a function of the share done.
+
+    A run-away is noticed by the mini-batch bound itself: where its average over a window of steps
+    falls below the best one by more than its scatter explains, learning goes back to where the best
+    window ended, at half the rate.
+
+    >>> import srgp
+    >>> srgp.Sites(epochs=5).learning_rate
+    0.05
+    """
+
+    batch_size: int | None = None
+    epochs: int = 10
+    learning_rate: float = 0.05
+    memory: float = 0.1
+    optimizer: Optimizer = "adam"
+    schedule: Schedule = "cosine"
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None:
+            as_count(self.batch_size, "batch_size")
+        as_count(self.epochs, "epochs")
+        as_optimizer(self.optimizer)
+        as_schedule(self.schedule)
+        if not 0.0 <= self.memory < 1.0:
+            raise ValueError(f"memory must lie in [0, 1), got {self.memory}.")
+
+    def run(self, task: Task, report: Listener) -> None:
+        """One report an epoch."""
+        model = task.coordinates.template
+        check_learnable(model)
+        optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
+        chosen = self.batch_size or default_batch_size(model)
+        size, rows = batch_shape(chosen, task.rows, block_rows(model))
+        steps = -(-task.rows // size)
+        guard = Guard(window=max(5, min(20, steps)))
+        state: State | None = None
+        values, done = task.start, 0
+        for epoch in range(self.epochs):
+            estimate, refused = jnp.zeros(()), jnp.zeros((), int)
+            for batch in task.source.batches(size, task.seed + epoch):
+                rate = guard.factor * self.learning_rate * schedule(done / (self.epochs * steps))
+                pieces = list(chunks(batch, rows))
+                model = _model(task.coordinates, values)
+                matrices = [kernel_matrix(model.kernel, model.inducing, c[0]) for c in pieces]
+                raw = None
+                for K, piece in zip(matrices, pieces, strict=True):
+                    raw = _add_raw(model, raw, K, *piece)
+                if state is None:
+                    state = _first(optimizer, task.coordinates, values, raw, task.rows)
+                keep = self.memory if done else 0.0
+                at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.rows, keep)
+                for K, piece in zip(matrices, pieces, strict=True):
+                    gradient = _pull(model, at, gradient, K, *piece)
+                state, wrong = _step(
+                    (optimizer, task.priors), task.coordinates, state, gradient, rate
+                )
+                state = guard.watch(elbo, state)
+                values, done = state.values, done + 1
+                estimate, refused = estimate + elbo / steps, refused + wrong
+            if report(
+                Report(
+                    values,
+                    epoch + 1.0,
+                    estimate=float(estimate),
+                    learning_rate=rate,
+                    refused=int(refused),
+                )
+            ):
+                return
+
+
+class Guard:
+    """Keeps the state after the best window of steps, and goes back to it after a bad one."""
+
+    def __init__(self, window: int) -> None:
+        self.window, self.factor = window, 1.0
+        self.recent: list[Any] = []
+        self.best: tuple[float, State | None] = (-math.inf, None)
+        self.returns = 0
+
+    def watch(self, elbo: Scalar, state: State) -> State:
+        """The state to go on from; numbers are looked at once a window only."""
+        self.recent.append(elbo)
+        if len(self.recent) < self.window:
+            return state
+        values = jnp.stack(self.recent)
+        self.recent = []
+        mean, scatter = float(jnp.mean(values)), float(jnp.std(values))
+        best, kept = self.best
+        if kept is not None and not mean > best - 4.0 * scatter - 1e-3 * abs(best):
+            self.factor *= 0.5
+            self.returns += 1
+            return jax.tree.map(jnp.copy, kept)
+        if math.isfinite(mean) and mean > best:
+            self.best = (mean, jax.tree.map(jnp.copy, state))
+        return state
+
+
+def default_batch_size(model: Model) -> int:
+    """Enough rows for a batch to tell something about every inducing input."""
+    return max(1000, 10 * len(model.inducing))
+
+
+def check_learnable(model: Model) -> None:
+    """Sites need the trace term of VFE."""
+    if not traces(model.approximation):
+        raise ValueError(
+            f"srgp.Sites learns the VFE bound, the model has {model.approximation!r}: learn it "
+            "with srgp.Exact or srgp.SRGP, or use approximation=srgp.VFE() for learning."
+        )
+
+
+@jax.jit
+def _model(coordinates: Coordinates, values: Values) -> Model:
+    return coordinates.model(values)
+
+
+@jax.jit
+def _add_raw(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: Array) -> Raw:
+    new = raw_sums(model.kernel, K, X, y, w)
+    return new if total is None else jax.tree.map(jnp.add, total, new)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _first(
+    optimizer: optax.GradientTransformation,
+    coordinates: Coordinates,
+    values: Values,
+    raw: Raw,
+    rows: Scalar,
+) -> State:
+    Phi, b = jnp.zeros_like(assemble(raw.Phi)), jnp.zeros_like(raw.b)  # type: ignore[arg-type]
+    return State(values, optimizer.init(values), Phi, b)
+
+
+@jax.jit
+def _sites_cotangent(
+    model: Model, state: State, raw: Raw, rows: Scalar, keep: Scalar
+) -> tuple[RawCotangent, Model, Scalar, State]:
+    """Update the sites; the mini-batch bound under q, its derivatives, and what comes through K."""
+    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
+    scale = rows / raw.n
+    Phi = keep * state.Phi + (1.0 - keep) * scale * raw.Phi
+    b = keep * state.b + (1.0 - keep) * scale * raw.b
+    factor = factorise(model.kernel.covariance(model.inducing, model.inducing))
+    elbo, at = site_bound(factor, raw, model.noise, Phi / model.noise, b / model.noise, scale)
+    kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
+    return at, shaped_like(model, kernel, at.noise, R), elbo, state._replace(Phi=Phi, b=b)
+
+
+def site_bound(
+    factor: Any,
+    raw: Raw,
+    noise: Scalar,
+    precision: Float[Array, "M M"],
+    shift: Float[Array, "M *Q"],
+    scale: Scalar,
+) -> tuple[Scalar, RawCotangent]:
+    """The bound of all data estimated from a batch, under q(w) = N(P λ₁, P), P = (K + λ₂)⁻¹:
+
+    scale·E_q[log N(y; Kᵀw, σ²/w_i)] − scale·Σ d/2σ² − KL(q ‖ N(0, K⁻¹)),
+
+    and its derivatives, the sites λ₁ (`shift`) and λ₂ (`precision`) held fixed.
+    """
+    K, Ki, beta, Q = factor.K, factor.inverse, 1.0 / noise, raw.c.size
+    P, log_det = inverse_and_log_determinant(K + precision)
+    w = (P @ shift).reshape(len(K), -1)
+    b = raw.b.reshape(w.shape)
+    Phi_w, K_w = raw.Phi @ w, K @ w
+    misfit = (
+        jnp.sum(raw.c)
+        + jnp.sum(w * (Phi_w - 2.0 * b))
+        + Q * (raw.kappa + jnp.sum((P - Ki) * raw.Phi))
+    )
+    kl = 0.5 * (Q * (jnp.sum(K * P) - len(K) + log_det - factor.log_determinant) + jnp.sum(w * K_w))
+    log_noise = raw.n * jnp.log(2.0 * jnp.pi * noise) - raw.log_weight
+    elbo = -0.5 * scale * (Q * log_noise + beta * misfit) - kl
+    weight, ww = scale * beta, w @ w.T
+    at_w = -weight * (Phi_w - b) - K_w
+    through_w = (P @ at_w) @ w.T
+    at_K = 0.5 * (
+        Q * (P @ (weight * raw.Phi + K) @ P - weight * Ki @ raw.Phi @ Ki)
+        - (through_w + through_w.T)
+        - Q * (2.0 * P - Ki)
+        - ww
+    )
+    at_noise = 0.5 * scale * beta * (beta * misfit - Q * raw.n)
+    return elbo, RawCotangent(
+        at_K,
+        -0.5 * weight * (ww + Q * (P - Ki)),
+        (weight * w).reshape(raw.b.shape),
+        -0.5 * weight * Q,
+        at_noise,
+    )
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _pull(
+    model: Model, at: RawCotangent, gradient: Model, K: Array, X: Array, y: Array, w: Array
+) -> Model:
+    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(
+    fixed: tuple[optax.GradientTransformation, tuple[tuple[str, Prior], ...]],
+    coordinates: Coordinates,
+    state: State,
+    gradient: Model,
+    rate: Scalar,
+) -> tuple[State, Scalar]:
+    optimizer, priors = fixed
+    at_values = coordinates.gradient(state.values, gradient)
+    values, memory, wrong = ascend(
+        optimizer,
+        priors,
+        coordinates,
+        state.values,
+        state.memory,
+        at_values,
+        jnp.ones(()),
+        rate,
+    )
+    return state._replace(values=values, memory=memory), wrong

@@ -1,0 +1,83 @@
+"""Optimiser steps in compiled code: any optax optimiser, ascent, and no step into NaN."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from srgp.parameters import Coordinates, Prior, Values, log_prior
+from srgp.precision import Array, Scalar
+
+Optimizer: TypeAlias = str | optax.GradientTransformation
+Schedule: TypeAlias = str | Callable[[float], float]
+
+
+@functools.cache
+def _named(name: str) -> optax.GradientTransformation:
+    # Made once: compiled steps are found again by these very functions.
+    made = {
+        "adam": optax.scale_by_adam,
+        "amsgrad": optax.scale_by_amsgrad,
+        "sgd": optax.identity,
+    }
+    if name not in made:
+        raise ValueError(f"optimizer must be one of {', '.join(made)} or from optax, got {name!r}.")
+    return optax.chain(made[name](), optax.scale(-1.0))
+
+
+def as_optimizer(optimizer: Optimizer) -> optax.GradientTransformation:
+    """A named optimiser at learning rate 1, or the user's own from optax."""
+    if isinstance(optimizer, str):
+        return _named(optimizer)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(f"optimizer must be a name or come from optax, got {optimizer!r}.")
+    return optimizer
+
+
+def as_schedule(schedule: Schedule) -> Callable[[float], float]:
+    """The learning rate's factor as a function of the share of all steps done, 0 to 1."""
+    if callable(schedule):
+        return schedule
+    known: dict[str, Callable[[float], float]] = {
+        "constant": lambda share: 1.0,
+        "cosine": lambda share: 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0))),
+    }
+    if schedule not in known:
+        raise ValueError(f"schedule must be 'constant', 'cosine' or a function, got {schedule!r}.")
+    return known[schedule]
+
+
+def ascend(
+    optimizer: optax.GradientTransformation,
+    priors: tuple[tuple[str, Prior], ...],
+    coordinates: Coordinates,
+    values: Values,
+    memory: Any,
+    gradient: Values,
+    prior_share: Scalar,
+    learning_rate: Scalar,
+) -> tuple[Values, Any, Scalar]:
+    """One step up the objective, and 0; where it would leave the finite numbers, none, and 1."""
+    if priors:
+        at_prior = jax.grad(lambda values: log_prior(priors, coordinates.model(values)))(values)
+        gradient = jax.tree.map(lambda g, p: g + prior_share * p, gradient, at_prior)
+    descent = jax.tree.map(jnp.negative, gradient)
+    updates, new_memory = optimizer.update(descent, memory, values)
+    new_values = jax.tree.map(lambda v, u: v + learning_rate * u, values, updates)
+    fine = jnp.all(
+        jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((new_values, gradient))])
+    )
+    # The parameters themselves must be numbers, too: exp overflows.
+    model = coordinates.model(new_values)
+    for leaf in jax.tree.leaves(model):
+        fine = fine & jnp.all(jnp.isfinite(leaf))
+    keep: Callable[[Array, Array], Array] = lambda new, old: jnp.where(fine, new, old)  # noqa: E731
+    return (
+        jax.tree.map(keep, new_values, values),
+        jax.tree.map(keep, new_memory, memory),
+        1 - fine.astype(int),
+    )

@@ -1,0 +1,320 @@
+"""Sums of data that know how they change with θ: the bound and its gradient, batch by batch.
+
+The paper propagates the derivative of the posterior in each of the M·D + D + 2 parameters (eq. 27),
+O(BM³D) time and O(M³D) memory. Where V̄ = 0 the derivative has the structure of `srgp.slopes`, which
+makes both M times smaller, and nothing is approximated. Where V̄ ≠ 0 (FITC, FIC, PEP, PITC) every
+row's noise depends on all of R, and the derivative is dense.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple, Self, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from srgp.approximations import PITC, Approximation, TighterVFE
+from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
+from srgp.collapsed import (
+    Factor,
+    contract,
+    factorise,
+    raw_value_and_cotangents,
+    value_and_cotangents,
+)
+from srgp.linalg import assemble, cholesky, whitener
+from srgp.model import Basis, Model
+from srgp.precision import Array, HostArray, Scalar, double
+from srgp.slopes import Raw, Slopes, kernel_matrix, products, pullback_inducing, slopes
+from srgp.statistics import Sums, block_rows, block_sums
+
+# Bytes of temporary memory up to which the C library's allocator keeps pages that were used before.
+ARENA = 2**24
+# Parameters whose dense derivative is computed together: bounds the memory of a block.
+TOGETHER = 16
+
+
+class Structured(NamedTuple):
+    """V̄ = 0: raw sums and their slopes, O(M²(D + P)) numbers; a where the sums do not hold it."""
+
+    raw: Raw
+    slopes: Slopes
+    a: Scalar
+    at_a: Float[Array, " params"]  # ∂a in all parameters of the model, flat
+
+
+class Dense(NamedTuple):
+    """V̄ ≠ 0: unwhitened sums, and their derivative in every single parameter of the model."""
+
+    sums: Sums
+    slopes: Sums  # with a leading axis over the parameters
+
+
+State: TypeAlias = Structured | Dense
+Parts: TypeAlias = Any  # what blocks of one batch add up, before it becomes a state
+
+
+def is_structured(approximation: Approximation) -> bool:
+    """Whether V̄ = 0: then rows are weighed the same whatever R and φ."""
+    return approximation.share == 0.0 and not isinstance(approximation, PITC)
+
+
+def block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts:
+    """The contribution of a block of rows at θ; blocks of the same θ add."""
+    if is_structured(model.approximation):
+        K = kernel_matrix(model.kernel, model.inducing, X)
+        return _structured_parts(model, K, X, y, w)
+    # A few directions at a time: their tangents of k(R, X) are held in memory together.
+    count = sum(np.size(leaf) for leaf in jax.tree.leaves(model))
+    directions = np.eye(-(-count // TOGETHER) * TOGETHER, count)
+    groups = [
+        _dense_slopes(model, X, y, w, directions[i : i + TOGETHER])
+        for i in range(0, count, TOGETHER)
+    ]
+    slopes = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *groups)
+    return Dense(_unwhitened(model, X, y, w), slopes)
+
+
+def parts_rows(model: Model) -> int:
+    """Rows of a block: as for statistics, but fewer where many derivatives are held at once."""
+    rows = block_rows(model)
+    if is_structured(model.approximation):
+        # One copy of k(R, X) for each input.
+        copies = 8 * model.inducing.size + 8 * len(model.inducing)
+        return min(rows, max(ARENA // copies, 64))
+    unit = model.approximation.block_size if isinstance(model.approximation, PITC) else 1
+    return max(rows // TOGETHER // unit, 1) * unit
+
+
+def as_state(model: Model, parts: Parts) -> State:
+    """The parts added up over the blocks of a batch, at the θ they were made with."""
+    if isinstance(parts, Dense):
+        return parts
+    made, a, at_a = parts
+    return Structured(*slopes(model.kernel, model.inducing, made), a, at_a)
+
+
+def state_gradient(model: Model, state: State, floor: float | None) -> tuple[Scalar, Model]:
+    """Ψ(θ; S(θ)) and its derivative in θ, the sums moving with θ along their slopes.
+
+    For sums made at this θ that is the gradient of the bound of all their rows.
+    """
+    values, gradients = _gradients(model, [state], floor)
+    return values[0], gradients[0]
+
+
+def step_gradient(
+    model: Model, before: State, after: State, floor: float | None
+) -> tuple[Scalar, Model]:
+    """The paper's ψ_k and its derivative (eq. 23, 28): what the k-th batch adds to the bound."""
+    (psi0, psi1), (at0, at1) = _gradients(model, [before, after], floor)
+    return psi1 - psi0, jax.tree.map(jnp.subtract, at1, at0)
+
+
+def _gradients(
+    model: Model, states: list[State], floor: float | None
+) -> tuple[list[Scalar], list[Model]]:
+    factor = factorise(model.kernel.covariance(model.inducing, model.inducing), floor)
+    values, gradients = [], []
+    for state in states:
+        value, at_K, gradient = _through_sums(model, factor, state)
+        kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at_K)
+        through_K = shaped_like(model, kernel, jnp.zeros(()), R)
+        values.append(value)
+        gradients.append(jax.tree.map(jnp.add, gradient, through_K))
+    return values, gradients
+
+
+def _through_sums(model: Model, factor: Factor, state: State) -> tuple[Scalar, Array, Model]:
+    """Ψ, its derivative in K_RR, and its gradient through the sums and σ²."""
+    if isinstance(state, Dense):
+        value, (at_K, at_A, at_b) = value_and_cotangents(factor, state.sums)
+        s = state.slopes
+        flat = (
+            jnp.einsum("mj,pmj->p", at_A, s.A)
+            + jnp.einsum("m...,pm...->p", at_b, s.b)
+            - 0.5 * jnp.sum(s.c.reshape(len(s.c), -1), 1)
+            - state.sums.c.size * (0.5 * s.log_noise + s.a)
+        )
+        return value, at_K, ravel_pytree(model)[1](flat)
+    value, at = raw_value_and_cotangents(model.approximation, factor, state.raw, model.noise)
+    at_phi, at_R = contract(at, state.slopes)
+    gradient = shaped_like(model, ravel_pytree(model.kernel)[1](at_phi), at.noise, at_R)
+    if state.at_a.size:
+        outputs = state.raw.c.size
+        value = value - outputs * state.a
+        extra: Model = ravel_pytree(model)[1](-outputs * state.at_a)
+        gradient = jax.tree.map(jnp.add, gradient, extra)
+    return value, at.K, gradient
+
+
+def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
+    """A gradient in the shape of the model."""
+    return jax.tree.unflatten(jax.tree.structure(model), [*jax.tree.leaves(kernel), noise, R])
+
+
+def _regulariser_slope(model: Model, X: Array, w: Array) -> tuple[Scalar, Array]:
+    """TighterVFE: a = ½ Σ log(1 + w d/σ²) and its derivative, a vector that adds over batches."""
+    flat, unravel = ravel_pytree(model)
+
+    def a(flat: Array) -> Scalar:
+        model = unravel(flat)
+        basis = _basis(model)
+        d = jnp.maximum(
+            model.kernel.variance_at(X) - jnp.sum(basis.project(X) ** 2, 0),
+            0.0,
+        )
+        return 0.5 * jnp.sum(jnp.log1p(w * d / model.noise))
+
+    return jax.value_and_grad(a)(flat)
+
+
+@jax.jit
+def _structured_parts(model: Model, K: Array, X: Array, y: Array, w: Array) -> Parts:
+    parts = products(model.kernel, model.inducing, K, X, y, w)
+    if isinstance(model.approximation, TighterVFE):
+        return parts, *_regulariser_slope(model, X, w)
+    return parts, jnp.zeros(()), jnp.zeros(0)
+
+
+def unwhitened(model: Model, X: Array, y: Array, w: Array) -> Sums:
+    """The sums of a block with A = K V⁻¹ Kᵀ and b = K V⁻¹ y, differentiable in the model."""
+    basis = _basis(model)
+    L = basis.whiten.lower
+    s = block_sums(model.approximation, basis, X, y, w)
+    return s._replace(A=L @ assemble(s.A) @ L.T, b=L @ s.b)  # type: ignore[arg-type]
+
+
+@jax.jit
+def _dense_slopes(
+    model: Model, X: Array, y: Array, w: Array, directions: Float[Array, "G params"]
+) -> Sums:
+    """The derivative of the sums along each direction in the flat parameters."""
+    flat, unravel = ravel_pytree(model)
+
+    def along(direction: Array) -> Sums:
+        return jax.jvp(lambda f: unwhitened(unravel(f), X, y, w), (flat,), (direction,))[1]
+
+    return jax.vmap(along)(directions)
+
+
+def _basis(model: Model) -> Basis:
+    """A basis that is differentiated through, unlike the one a model keeps."""
+    krr = model.kernel.covariance(model.inducing, model.inducing)
+    factor = cholesky(krr, jnp.full(len(krr), jnp.max(jnp.diagonal(krr))))
+    return Basis(model.kernel, model.inducing, whitener(*factor), model.noise)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Sensitivities:
+    """Additive summary of data under one model that also knows its derivative in θ.
+
+    `+`, `-` and a factor work as for `Statistics`. Memory: O(M²(D + P)) for SoR, DTC, VFE and
+    TighterVFE with P kernel parameters, O(M³D) for the other models.
+
+    >>> import numpy as np, srgp
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
+    >>> first = srgp.sensitivities(model, [[0.1], [0.4]], [1.0, 0.5])
+    >>> both = first + srgp.sensitivities(model, [[0.9]], [0.2])
+    >>> both
+    Sensitivities(rows=3, inducing=2)
+    >>> value, gradient = both.value_and_grad()
+    >>> gradient.inducing.shape
+    (2, 1)
+    """
+
+    model: Model
+    state: State
+
+    @property
+    def n(self) -> float:
+        """How many rows were learned."""
+        return float(_sums(self.state).n)
+
+    def __add__(self, other: Self) -> Self:
+        return self._combine(other, 1.0)
+
+    def __radd__(self, other: int) -> Self:
+        return self if other == 0 else NotImplemented
+
+    def __sub__(self, other: Self) -> Self:
+        return self._combine(other, -1.0)
+
+    def __mul__(self, factor: float) -> Self:
+        if not np.isfinite(factor) or factor < 0.0:
+            raise ValueError(f"sensitivities can be scaled by a finite factor ≥ 0, got {factor}.")
+        return dataclasses.replace(self, state=jax.tree.map(lambda x: factor * x, self.state))
+
+    __rmul__ = __mul__
+
+    def _combine(self, other: Self, sign: float) -> Self:
+        if not isinstance(other, Sensitivities):
+            return NotImplemented
+        # The slopes hold σ² or not as the sums do, but they all belong to one θ.
+        if other.model.fingerprint != self.model.fingerprint:
+            raise ValueError(
+                "these sensitivities belong to models with different kernel parameters, inducing "
+                "inputs, approximation or noise: make them at one model."
+            )
+        state = jax.tree.map(lambda x, y: x + sign * y, self.state, other.state)
+        return dataclasses.replace(self, state=state)
+
+    @double
+    def value_and_grad(self) -> tuple[float, Model]:
+        """The bound of the rows summed up so far, and its gradient in the shape of a model."""
+        value, gradient = _state_gradient(jax.tree.map(jnp.asarray, self.model), self.state, None)
+        return finite_gradient(value, gradient)
+
+    def __repr__(self) -> str:
+        return f"Sensitivities(rows={self.n:g}, inducing={len(self.model.inducing)})"
+
+
+@double
+def sensitivities(
+    model: Model, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Sensitivities:
+    """The sums of data X (N, D), y (N,) or (N, Q), and their derivatives in θ; O(NM²(D + P)).
+
+    Proposition 1 of the paper, for every model and kernel: the gradients of the steps, each the
+    difference that one batch makes, add up to the gradient of the batch bound.
+
+    >>> import srgp
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
+    >>> value, gradient = srgp.sensitivities(model, [[0.5]], [1.0]).value_and_grad()
+    >>> round(value - srgp.log_bound(model, srgp.summarise(model, [[0.5]], [1.0])), 9) + 0.0
+    0.0
+    """
+    X = as_inputs(X, columns=model.inducing.shape[1])
+    y = as_targets(y, len(X))
+    weights = as_weights(sample_weight, len(X))
+    at = jax.tree.map(jnp.asarray, model)
+    total: Any = None
+    for block in padded_blocks((X, y, weights), parts_rows(model)):
+        parts = block_parts(at, *block)
+        total = parts if total is None else _add(total, parts)
+    return Sensitivities(model, jax.tree.map(np.asarray, _as_state(at, total)))
+
+
+def finite_gradient(value: Any, gradient: Model) -> tuple[float, Model]:
+    """Value and gradient as NumPy numbers; NaN never leaves silently."""
+    for leaf in jax.tree.leaves(gradient):
+        finite(np.asarray(leaf), "the gradient of the bound")
+    return float(finite(np.asarray(value), "the bound")), jax.tree.map(np.asarray, gradient)
+
+
+def _sums(state: State) -> Raw | Sums:
+    return state.sums if isinstance(state, Dense) else state.raw
+
+
+_unwhitened = jax.jit(unwhitened)
+_as_state = jax.jit(as_state)
+_state_gradient = functools.partial(jax.jit, static_argnums=2)(state_gradient)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _add(total: Parts, parts: Parts) -> Parts:
+    return jax.tree.map(jnp.add, total, parts)

@@ -1,0 +1,325 @@
+"""How the raw sums of a batch change with kernel parameters φ and inducing inputs R.
+
+With K = k(R, X) (M, B), the raw sums Φ = K Diag(w) Kᵀ and b = K Diag(w) y depend on r_m through
+their row (and column) m only. So their derivatives in all M·D coordinates of R fit in D matrices,
+
+    C_d[m, j] = Σ_i w_i ∂k(r_m, x_i)/∂r_md k(x_i, r_j),   Cb_d[m] = Σ_i w_i ∂k(r_m, x_i)/∂r_md y_i,
+
+and those in φ in one matrix for each parameter, T_p and Tb_p likewise. Then, for any direction,
+
+    δΦ = Z + Zᵀ,  Z = Σ_d Diag(δR_:d) C_d + Σ_p δφ_p T_p.
+
+Everything is a sum over rows of data, and adds over batches as the statistics do.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+from srgp.kernels import SE, Kernel, Stationary
+from srgp.linalg import assemble, gram_rows
+from srgp.precision import Array, HostArray, Scalar
+
+
+class Raw(NamedTuple):
+    """The sums of a model with V̄ = 0, neither whitened nor divided by σ²; w are the weights."""
+
+    Phi: Float[Array, "M M"]  # K Diag(w) Kᵀ
+    b: Float[Array, "M *Q"]  # K Diag(w) y
+    c: Float[Array, "*Q"]  # Σ w y²
+    kappa: Scalar  # Σ w k(x, x)
+    log_weight: Scalar  # Σ log w
+    n: Scalar
+
+
+class Slopes(NamedTuple):
+    """The derivatives of `Raw`, for D inputs and P kernel parameters."""
+
+    C: tuple[Float[Array, "M M"], ...]  # one for each input
+    Cb: Float[Array, "D M *Q"]
+    T: tuple[Float[Array, "M M"], ...]  # one for each kernel parameter
+    Tb: Float[Array, "P M *Q"]
+    kappa: Float[Array, " P"]
+
+
+class Products(NamedTuple):
+    """What `slopes` are linear in: accumulated over the blocks of a batch, converted once.
+
+    For a stationary kernel these are G Diag(w p) Kᵀ and G Diag(w p) y over the monomials p of x,
+    with G = 2 ∂k/∂r²; otherwise the slopes themselves.
+    """
+
+    raw: Raw
+    matrices: tuple[Any, ...]  # (M, M), or the block rows of their lower halves
+    vectors: Float[Array, "S M *Q"]
+    kappa: Float[Array, " P"]
+
+
+def is_stationary(kernel: Kernel) -> TypeGuard[Stationary]:
+    """Whether the kernel is v ρ(r²) with r² from lengthscales, and nothing else."""
+    return isinstance(kernel, Stationary) and type(kernel).matrix is Stationary.matrix
+
+
+def kernel_matrix(
+    kernel: Kernel, R: Float[Array, "M D"], X: Float[HostArray, "B D"]
+) -> Float[Array, "M B"]:
+    """k(R, X), for use outside of compiled code.
+
+    In two calls where it can be: compiled together, distances and exponentials take twice as long.
+    """
+    if is_stationary(kernel):
+        return _profile(kernel, _distances(kernel, R, X))
+    return _covariance(kernel, R, X)
+
+
+@jax.jit
+def _distances(kernel: Stationary, R: Array, X: Array) -> Array:
+    return kernel.squared_distance(kernel._select(R), kernel._select(X))
+
+
+@jax.jit
+def _profile(kernel: Stationary, r2: Array) -> Array:
+    return kernel.variance * kernel.profile(r2)
+
+
+@jax.jit
+def _covariance(kernel: Kernel, R: Array, X: Array) -> Array:
+    return kernel.covariance(R, X)
+
+
+def products(
+    kernel: Kernel,
+    R: Float[Array, "M D"],
+    K: Float[Array, "M B"],
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    w: Float[Array, " B"],
+) -> Products:
+    """The products of one block of rows, K = k(R, X) being at hand; w = 0 marks padding."""
+    if isinstance(kernel, SE):
+        return _products_se(kernel, R, K, X, y, w)
+    if is_stationary(kernel):
+        return _products_stationary(kernel, R, K, X, y, w)
+    return products_generic(kernel, R, K, X, y, w)
+
+
+def slopes(kernel: Kernel, R: Float[Array, "M D"], parts: Products) -> tuple[Raw, Slopes]:
+    """Raw sums and their derivatives at (kernel, R), from the accumulated products."""
+    if isinstance(kernel, SE):
+        raw = parts.raw._replace(Phi=assemble(parts.raw.Phi))  # type: ignore[arg-type]
+        # G = −K
+        moments = (-raw.Phi, *(-assemble(rows) for rows in parts.matrices))
+        return raw, _from_moments(kernel, R, raw, moments, parts)
+    if is_stationary(kernel):
+        return parts.raw, _from_moments(kernel, R, parts.raw, parts.matrices, parts)
+    D = R.shape[1]
+    matrices, vectors = parts.matrices, parts.vectors
+    return parts.raw, Slopes(matrices[:D], vectors[:D], matrices[D:], vectors[D:], parts.kappa)
+
+
+def products_generic(
+    kernel: Kernel,
+    R: Float[Array, "M D"],
+    K: Float[Array, "M B"],
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    w: Float[Array, " B"],
+) -> Products:
+    """Any kernel: D + P forward derivatives of k(R, X), never M·D: all rows of R move as one."""
+    phi, unravel = ravel_pytree(kernel)
+    D, P = R.shape[1], len(phi)
+    moved = [
+        jax.jvp(lambda R: kernel.covariance(R, X), (R,), (jnp.zeros_like(R).at[:, d].set(1.0),))[1]
+        for d in range(D)
+    ] + [
+        jax.jvp(lambda phi: unravel(phi).covariance(R, X), (phi,), (jnp.eye(P)[p],))[1]
+        for p in range(P)
+    ]
+    Kw = K * w
+    return Products(
+        _raw(kernel, K @ Kw.T, Kw @ y, X, y, w),
+        tuple(E @ Kw.T for E in moved),
+        jnp.stack([(E * w) @ y for E in moved]),
+        _kappa_slope(kernel, X, w),
+    )
+
+
+def _products_se(kernel: SE, R: Array, K: Array, X: Array, y: Array, w: Array) -> Products:
+    # Every product is symmetric: K Diag(w x²) Kᵀ = (K Diag(√w |x|)) (...)ᵀ.
+    x, squares = _centred(kernel, R, X)
+    root = jnp.sqrt(w)
+    K = K * root
+    scaled = [K * x[:, d] for d in range(x.shape[1])]
+    first = tuple(gram_rows(Y, K) for Y in scaled)
+    if _is_shared(kernel):
+        scaled = [K * jnp.sqrt(squares[:, 0])]
+    second = tuple(gram_rows(Y) for Y in scaled)
+    moments = jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1) * root[:, None]
+    vectors = jnp.moveaxis(jnp.tensordot(K, _times(moments, y), 1), 1, 0)
+    raw = _raw(kernel, gram_rows(K), vectors[0], X, y, w)
+    return Products(raw, first + second, -vectors, _kappa_slope(kernel, X, w))
+
+
+def _products_stationary(
+    kernel: Stationary, R: Array, K: Array, X: Array, y: Array, w: Array
+) -> Products:
+    x, squares = _centred(kernel, R, X)
+    moments = jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1) * w[:, None]
+    r2 = kernel.squared_distance(kernel._select(R), kernel._select(X))
+    G = 2.0 * kernel.variance * jax.jvp(kernel.profile, (r2,), (jnp.ones_like(r2),))[1]
+    extra = [E * w for E in _extra_derivatives(kernel, r2)]
+    matrices = [(G * p) @ K.T for p in moments.T] + [E @ K.T for E in extra]
+    vectors = [
+        jnp.moveaxis(jnp.tensordot(G, _times(moments, y), 1), 1, 0),
+        *((E @ y)[None] for E in extra),
+    ]
+    Kw = K * w
+    return Products(
+        _raw(kernel, Kw @ K.T, Kw @ y, X, y, w),
+        tuple(matrices),
+        jnp.concatenate(vectors),
+        _kappa_slope(kernel, X, w),
+    )
+
+
+def _from_moments(
+    kernel: Stationary, R: Array, raw: Raw, moments: tuple[Array, ...], parts: Products
+) -> Slopes:
+    """∂k/∂r_d = G (r_d − x_d)/ℓ_d² and ∂k/∂ℓ_d = −G (r_d − x_d)²/ℓ_d³, multiplied out."""
+    D, active = R.shape[1], _columns(kernel, R.shape[1])
+    r = kernel._select(R) - _centre(kernel, R)
+    d = len(active)
+    scales = jnp.broadcast_to(kernel.lengthscales, (d,))
+
+    def first_and_second(m: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        # m: G Diag(p) Z for the monomials p = 1, x_1..x_d, then x_1²..x_d² or |x|²; rows are r_m.
+        columns = [r[:, i].reshape(-1, *[1] * (m[0].ndim - 1)) for i in range(d)]
+        first = [(columns[i] * m[0] - m[1 + i]) / scales[i] ** 2 for i in range(d)]
+        squares = [columns[i] ** 2 * m[0] - 2.0 * columns[i] * m[1 + i] for i in range(d)]
+        if _is_shared(kernel):
+            squares = [sum(squares[1:], squares[0])]
+        second = [-(q + m[1 + d + i]) / scales[i] ** 3 for i, q in enumerate(squares)]
+        return first, second
+
+    C, T = first_and_second(moments)
+    Cb, Tb = first_and_second(list(parts.vectors))
+    used = 1 + d + len(T)
+    nothing, none = jnp.zeros_like(raw.Phi), jnp.zeros_like(raw.b)
+    return Slopes(
+        tuple(C[active.index(i)] if i in active else nothing for i in range(D)),
+        jnp.stack([Cb[active.index(i)] if i in active else none for i in range(D)]),
+        (raw.Phi / kernel.variance, *T, *moments[used:]),
+        jnp.stack([raw.b / kernel.variance, *Tb, *parts.vectors[used:]]),
+        parts.kappa,
+    )
+
+
+def pullback(
+    kernel: Kernel,
+    R: Float[Array, "M D"],
+    X: Float[Array, "B D"],
+    K: Float[Array, "M B"],
+    cotangent: Float[Array, "M B"],
+) -> tuple[Kernel, Float[Array, "M D"]]:
+    """Σ ⟨cotangent, ∂k(R, X)⟩ in kernel and R, where K = k(R, X) is at hand."""
+    if not isinstance(kernel, SE):
+        _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, X), kernel, R)
+        return back(cotangent)
+    # As products with the monomials of x: two passes over (M, B) instead of two for each input.
+    x, squares = _centred(kernel, R, X)
+    d = x.shape[1]
+    m = (-cotangent * K) @ jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1)
+    r = kernel._select(R) - _centre(kernel, R)
+    scales = jnp.broadcast_to(kernel.lengthscales, (d,))
+    at_R = (r * m[:, :1] - m[:, 1 : d + 1]) / scales**2
+    second = jnp.sum(r**2 * m[:, :1] - 2.0 * r * m[:, 1 : d + 1], 0)
+    if _is_shared(kernel):
+        second = jnp.sum(second, keepdims=True)
+    at_scales = -(second + jnp.sum(m[:, d + 1 :], 0)) / jnp.ravel(kernel.lengthscales) ** 3
+    _, unravel = ravel_pytree(kernel)
+    at_variance = -jnp.sum(m[:, 0]) / kernel.variance
+    everywhere = jnp.asarray(_columns(kernel, R.shape[1]))
+    return (
+        unravel(jnp.concatenate([jnp.ravel(at_variance), at_scales])),
+        jnp.zeros_like(R).at[:, everywhere].set(at_R),
+    )
+
+
+def pullback_inducing(
+    kernel: Kernel, R: Float[Array, "M D"], Krr: Float[Array, "M M"], cotangent: Float[Array, "M M"]
+) -> tuple[Kernel, Float[Array, "M D"]]:
+    """Σ ⟨cotangent, ∂k(R, R)⟩ in kernel and R, for a symmetric cotangent."""
+    if isinstance(kernel, SE):
+        at_kernel, at_rows = pullback(kernel, R, R, Krr, cotangent)
+        return at_kernel, 2.0 * at_rows  # R stands for rows and for columns
+    _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, R), kernel, R)
+    return back(cotangent)
+
+
+def raw_sums(
+    kernel: Kernel, K: Float[Array, "M B"], X: Array, y: Float[Array, "B *Q"], w: Array
+) -> Raw:
+    """The raw sums of one block, Φ as the block rows of its lower half."""
+    root = jnp.sqrt(w)
+    scaled = K * root
+    return _raw(kernel, gram_rows(scaled), scaled @ (y.T * root).T, X, y, w)
+
+
+def _raw(kernel: Kernel, Phi: object, b: Array, X: Array, y: Array, w: Array) -> Raw:
+    present = w > 0.0
+    return Raw(
+        Phi=Phi,  # type: ignore[arg-type]
+        b=b,
+        c=jnp.sum((y**2).T * w, -1),
+        kappa=jnp.sum(w * kernel.variance_at(X)),
+        log_weight=jnp.sum(jnp.where(present, jnp.log(jnp.where(present, w, 1.0)), 0.0)),
+        n=jnp.sum(present.astype(w.dtype)),
+    )
+
+
+def _kappa_slope(kernel: Kernel, X: Array, w: Array) -> Array:
+    phi, unravel = ravel_pytree(kernel)
+    return jax.grad(lambda phi: jnp.sum(w * unravel(phi).variance_at(X)))(phi)
+
+
+def _extra_derivatives(kernel: Stationary, r2: Array) -> list[Array]:
+    """∂k/∂φ for the parameters of the profile itself, such as a mixture."""
+    names = [name for name in kernel._data if name not in ("variance", "lengthscales")]
+    values, unravel = ravel_pytree({name: getattr(kernel, name) for name in names})
+
+    def profile(values: Array) -> Array:
+        changed = jax.tree.map(lambda leaf: leaf, kernel)  # a copy, without checks
+        for name, value in unravel(values).items():
+            object.__setattr__(changed, name, value)
+        return kernel.variance * changed.profile(r2)
+
+    basis = np.eye(len(values))
+    return [jax.jvp(profile, (values,), (jnp.asarray(e),))[1] for e in basis]
+
+
+def _centre(kernel: Stationary, R: Array) -> Array:
+    # Products with x, x² would cancel far from the origin.
+    return jnp.mean(kernel._select(R), 0)
+
+
+def _centred(kernel: Stationary, R: Array, X: Array) -> tuple[Array, Array]:
+    """x from the middle of R, and the squares that the lengthscales need."""
+    x = kernel._select(X) - _centre(kernel, R)
+    return x, jnp.sum(x**2, 1, keepdims=True) if _is_shared(kernel) else x**2
+
+
+def _is_shared(kernel: Stationary) -> bool:
+    return int(np.prod(np.shape(kernel.lengthscales))) == 1
+
+
+def _columns(kernel: Stationary, D: int) -> list[int]:
+    return list(range(D)) if kernel.active_dims is None else list(kernel.active_dims)
+
+
+def _times(moments: Float[Array, "B S"], y: Float[Array, "B *Q"]) -> Float[Array, "B S *Q"]:
+    return moments.reshape(*moments.shape, *[1] * (y.ndim - 1)) * y[:, None]

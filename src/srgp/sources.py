@@ -1,0 +1,193 @@
+"""Where rows of data come from: arrays, or batches that need not fit in memory together."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from srgp.checks import as_count, as_inputs, as_targets, as_weights, padded_blocks
+
+# Inputs (B, D), targets (B,) or (B, Q), weights (B,); weight 0 marks padding.
+Batch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+BUFFER = 8  # batches held back to shuffle a stream of rows
+AHEAD = 2  # batches read ahead of their use
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What learners ask of data: passes over batches of a fixed shape, as often as they like."""
+
+    def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
+        """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
+        ...
+
+    def count(self) -> int:
+        """How many rows there are."""
+        ...
+
+
+class Arrays:
+    """Rows in memory, or in a memory-mapped file: only the rows of a batch are ever copied.
+
+    >>> from srgp.sources import Arrays
+    >>> source = Arrays([[0.0], [1.0], [2.0]], [0.0, 0.5, 1.0])
+    >>> [batch[0].ravel().tolist() for batch in source.batches(2)]
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        self.X = as_inputs(X)
+        self.y = as_targets(y, len(self.X))
+        self.w = as_weights(sample_weight, len(self.X))
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.X)
+
+    def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
+        """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
+        arrays = (self.X, self.y, self.w)
+        if seed is None:
+            yield from padded_blocks(arrays, size)  # type: ignore[misc]
+            return
+        order = np.random.default_rng(seed).permutation(len(self.X))
+        for start in range(0, len(order), size):
+            # Sorted rows are read faster, and order within a batch means nothing.
+            rows = np.sort(order[start : start + size])
+            (batch,) = padded_blocks(tuple(a[rows] for a in arrays), size)
+            yield batch  # type: ignore[misc]
+
+
+class Batches:
+    """Batches (X, y) or (X, y, sample_weight) of any sizes, from something that can be restarted.
+
+    passes: a list of batches, or a function without arguments that starts a new pass over them.
+
+    A random order is drawn within a buffer of eight batches at a time, read ahead in a thread.
+
+    >>> from srgp.sources import Batches
+    >>> source = Batches(lambda: (([[float(i)]], [0.0]) for i in range(3)))
+    >>> source.count()
+    3
+    >>> [batch[0].ravel().tolist() for batch in source.batches(2)]
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+
+    def __init__(self, passes: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        if isinstance(passes, Iterator):
+            raise ValueError(
+                "learning passes over the data several times, but a generator runs only once: give "
+                "a list of batches, or a function that starts a new pass."
+            )
+        self._start = passes if callable(passes) else lambda: passes
+        self._rows: int | None = None
+
+    def count(self) -> int:
+        """How many rows there are; the first call passes over them."""
+        if self._rows is None:
+            self._rows = sum(len(X) for X, _, _ in self._arriving())
+        return self._rows
+
+    def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
+        """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
+        return ahead(self._rebatched(size, seed))
+
+    def _arriving(self) -> Iterator[Batch]:
+        columns = None
+        found = False
+        for batch in self._start():
+            if not 2 <= len(batch) <= 3:
+                raise ValueError(f"a batch is (X, y) or (X, y, sample_weight), got {len(batch)}.")
+            X = as_inputs(batch[0], columns=columns)
+            columns, found = X.shape[1], True
+            weights = as_weights(batch[2] if len(batch) == 3 else None, len(X))
+            yield X, as_targets(batch[1], len(X)), weights
+        if not found:
+            raise ValueError("the source gave no batch of data.")
+
+    def _rebatched(self, size: int, seed: int | None) -> Iterator[Batch]:
+        rng = None if seed is None else np.random.default_rng(seed)
+        room = size if rng is None else BUFFER * size
+        held: list[Batch] = []
+        rows = 0
+        for batch in self._arriving():
+            held.append(batch)
+            rows += len(batch[0])
+            if rows >= room:
+                full = _joined(held, rng)
+                whole = rows // size * size
+                yield from padded_blocks(tuple(a[:whole] for a in full), size)  # type: ignore[misc]
+                held, rows = [tuple(a[whole:] for a in full)], rows - whole  # type: ignore[list-item]
+        if rows:
+            yield from padded_blocks(tuple(_joined(held, rng)), size)  # type: ignore[misc]
+
+
+def as_source(data: Any) -> Source:
+    """(X, y), (X, y, sample_weight), a list of such, a function that starts a pass, or a source."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, tuple) and 2 <= len(data) <= 3:
+        return Arrays(*data)
+    if callable(data) or isinstance(data, Iterable):
+        return Batches(data)
+    raise ValueError(
+        f"data must be (X, y), a list of batches (X, y), or a function that starts a pass over "
+        f"batches; got {type(data).__name__}."
+    )
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, read in a thread so that the next one is ready when asked for."""
+    waiting: queue.Queue[Any] = queue.Queue(AHEAD)
+    stop = threading.Event()
+
+    def offer(item: Any) -> bool:
+        while not stop.is_set():
+            try:
+                waiting.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def read() -> None:
+        try:
+            for batch in batches:
+                if not offer((batch, None)):
+                    return
+            offer((None, None))
+        except BaseException as error:
+            offer((None, error))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        while True:
+            batch, error = waiting.get()
+            if error is not None:
+                raise error
+            if batch is None:
+                return
+            yield batch
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndarray, ...]:
+    arrays = tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
+    if rng is None:
+        return arrays
+    order = rng.permutation(len(arrays[0]))
+    return tuple(a[order] for a in arrays)
+
+
+def columns_of(source: Source, size: int = 1) -> int:
+    """The number of inputs, from the first batch."""
+    for X, _, _ in source.batches(as_count(size, "size")):
+        return int(X.shape[1])
+    raise ValueError("the source gave no batch of data.")
