@@ -20,21 +20,23 @@ class PeerError(RuntimeError):
     """A peer could not be installed or did not finish."""
 
 
-def _run(command: Sequence[str | Path], what: str) -> None:
+def execute(command: Sequence[str | Path], what: str) -> None:
+    """Run a command in silence; `what` names it where it fails."""
     quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PeerError(f"{what} failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")
 
 
-def _python(peer: str) -> Path:
+def python(peer: str) -> Path:
+    """The interpreter of the environment of `peer`."""
     folder = ENVIRONMENTS / peer
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def build(peer: str, *, rebuild: bool = False) -> None:
+def build(peer: str, *, rebuild: bool = False, requirements: Path | None = None) -> None:
     """Make the environment of `peer`, unless it stands already with the same requirements."""
-    requirements = HERE / f"requirements-{peer}.txt"
+    requirements = requirements or HERE / f"requirements-{peer}.txt"
     folder = ENVIRONMENTS / peer
     # Written last, so that an interrupted installation is begun again.
     stamp = folder / "installed.txt"
@@ -42,9 +44,9 @@ def build(peer: str, *, rebuild: bool = False) -> None:
         return
     print(f"{peer}: building its environment", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", folder], "making the environment")
+    execute([sys.executable, "-m", "venv", folder], "making the environment")
     options = ("--quiet", "--disable-pip-version-check", "-r", requirements)
-    _run([_python(peer), "-m", "pip", "install", *options], "installing")
+    execute([python(peer), "-m", "pip", "install", *options], "installing")
     stamp.write_text(requirements.read_text())
 
 
@@ -58,7 +60,7 @@ def solve(
     for problem in problems:
         problem.save(questions)
     # -P keeps this folder off the peer's path: no module here can shadow one of its own.
-    _run([_python(peer), "-P", HERE / f"{peer}_runner.py", questions, answers], "running")
+    execute([python(peer), "-P", HERE / f"{peer}_runner.py", questions, answers], "running")
     solutions, versions = {}, {}
     for problem in problems:
         with np.load(answers / f"{problem.name}.npz") as f:
