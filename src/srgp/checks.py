@@ -10,8 +10,14 @@ CHUNK = 65536
 
 def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as a finite float64 array, or a ValueError that names the first bad entry."""
+    raw = np.asarray(values) if not isinstance(values, np.ndarray) else values
+    if raw.dtype.kind in "cmM":  # float64 would take their integers, or half of them
+        raise ValueError(
+            f"{name} is of type {raw.dtype}, not of real numbers. Turn times into numbers in a unit "
+            "of your choice, such as hours since the first row."
+        )
     try:
-        array = np.asarray(values, dtype=np.float64)
+        array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be numeric, but cannot be converted to float64: {error}. "

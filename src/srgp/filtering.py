@@ -82,6 +82,12 @@ class Filter:
         """
         if np.ndim(X) == 1 and np.ndim(y) == 0:
             return self._update_one(X, y, 1.0 if sample_weight is None else sample_weight)
+        if np.ndim(X) == 1:
+            raise ValueError(
+                f"one sample is x of shape (D,) with a number y, but y has shape {np.shape(y)}: "
+                "give update([x], [y]) for a sample with several outputs, or X of shape (rows, "
+                "inputs) for a batch."
+            )
         X = as_inputs(X, columns=self.model.inducing.shape[1])
         y = as_targets(y, len(X))
         weights = as_weights(sample_weight, len(X))

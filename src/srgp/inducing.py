@@ -14,7 +14,7 @@ from srgp.approximations import VFE, Approximation, unexplained
 from srgp.bound import log_bound
 from srgp.checks import as_count, as_inputs, as_targets, padded_blocks
 from srgp.kernels import SE, Kernel, Stationary
-from srgp.linalg import JitterWarning, Whitener, cholesky, whitener
+from srgp.linalg import JitterWarning, Whitener, cholesky, levels_to_the_caller, whitener
 from srgp.model import Model
 from srgp.precision import Array, double
 from srgp.statistics import summarise
@@ -138,7 +138,13 @@ def starting_values(
     """
     X = as_inputs(X)
     y = as_targets(y, len(X))
+    if not (isinstance(kernel, type) and issubclass(kernel, Stationary)):
+        raise ValueError(
+            f"kernel must be a class of stationary kernels, such as srgp.kernels.Matern32 without "
+            f"parentheses, got {kernel!r}; build a srgp.Model by hand for any other."
+        )
     rows = np.random.default_rng(seed).permutation(len(X))[:SAMPLE]
+    _warn_of_offset(y[rows])
     spread, scale = _spread(X), _spread(y.reshape(len(y), -1)).mean()
     R = X[rows[:50]]
     best = (-np.inf, 1.0, 0.1)
@@ -173,8 +179,9 @@ def initial_model(
     >>> inducing.initial_model(X, np.sin(6 * X[:, 0]), n_inducing=10).inducing.shape
     (10, 1)
     """
+    R = kmeans(X, n_inducing, seed)
     fitted, noise = starting_values(X, y, kernel, seed)
-    return Model(fitted, noise, kmeans(X, n_inducing, seed), approximation)
+    return Model(fitted, noise, R, approximation)
 
 
 def _spread(X: np.ndarray) -> np.ndarray:
@@ -183,6 +190,16 @@ def _spread(X: np.ndarray) -> np.ndarray:
     size = np.abs(X).max(0)
     constant = spread <= 1e-12 * size
     return np.where(constant, np.where(size > 0.0, size, 1.0), spread)
+
+
+def _warn_of_offset(y: np.ndarray) -> None:
+    mean, deviation = np.abs(y.mean(0)).max(), y.std(0).max()
+    if mean > 3.0 * deviation > 0.0:
+        warnings.warn(
+            f"y lies around {mean:.3g} with a deviation of {deviation:.2g}, but the prior mean of "
+            "the GP is zero. Subtract the mean from y first, and add it to the predictions.",
+            stacklevel=levels_to_the_caller(),
+        )
 
 
 def _too_few(M: int, distinct: int) -> ValueError:

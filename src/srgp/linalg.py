@@ -166,11 +166,11 @@ def report_jitter(L: np.ndarray, jitter: float, what: str, cure: str) -> None:
             f"{what} is singular to rounding: added {jitter:.1e} of its scale to the diagonal. "
             f"{cure}",
             JitterWarning,
-            stacklevel=_levels_to_the_caller(),
+            stacklevel=levels_to_the_caller(),
         )
 
 
-def _levels_to_the_caller() -> int:
+def levels_to_the_caller() -> int:
     """How far up the stack the first line outside this package is."""
     frame, level = sys._getframe(1), 1
     # functools stands between: a model's basis is a cached property.

@@ -174,5 +174,5 @@ def _check(model: Model, whiten: Whitener) -> None:
         float(whiten.jitter),
         f"the kernel matrix of the {len(model.inducing)} inducing inputs",
         "Inducing inputs are repeated, or closer together than the lengthscales can tell apart: "
-        "fewer of them, or shorter lengthscales, avoid it; predictions stay valid.",
+        "fewer of them, or shorter lengthscales, avoid it.",
     )

@@ -326,7 +326,19 @@ class Function(Kernel):
 
     def pair(self, x: Float[Array, " D"], z: Float[Array, " D"]) -> Scalar:
         """The function itself."""
-        return self.function(x, z, **self.parameters)
+        try:
+            value = self.function(x, z, **self.parameters)
+        except jax.errors.JAXTypeError as error:
+            raise ValueError(
+                f"the kernel function {self.function!r} cannot be compiled: write it with jax.numpy "
+                "instead of numpy or math, and without `if` on values."
+            ) from error
+        if np.shape(value) != ():
+            raise ValueError(
+                f"a kernel function returns one number for a pair of points, {self.function!r} "
+                f"returned shape {np.shape(value)}."
+            )
+        return value
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))

@@ -13,7 +13,7 @@ import numpy as np
 
 from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
-from srgp.linalg import JitterWarning
+from srgp.linalg import JitterWarning, levels_to_the_caller
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
@@ -263,5 +263,5 @@ def _warn_refused(history: History) -> None:
         warnings.warn(
             f"{refused} steps would have led to numbers that are not finite and were not taken: a "
             "smaller learning rate, or inputs and targets scaled to about one, avoids that.",
-            stacklevel=4,
+            stacklevel=levels_to_the_caller(),
         )

@@ -1,0 +1,188 @@
+"""Bound against the clock: this library's learners beside GPflow's and GPyTorch's.
+
+python -m benchmarks.learning [--problems synthetic-1 synthetic-2 ...] [--data FOLDER]
+
+Every method gets the same data, start and number type. What it reaches is judged by one evaluator:
+the VFE bound of all training rows at its θ, and the test errors of the exact posterior at that θ.
+Seconds are training alone, without compilation, set-up and evaluation. Results are kept problem by
+problem in benchmarks/results/learning.json.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import srgp
+from benchmarks.common import RESULTS, machine
+from benchmarks.peers.run import run as run_peer
+from benchmarks.problems import Problem, real, start, synthetic, toy
+
+FILE = RESULTS / "learning.json"
+SNAPSHOTS = 40  # of each run, evaluated afterwards
+
+SVGP: list[tuple[str, str, float]] = [
+    (peer, method, rate)
+    for peer, methods in (
+        ("gpflow", ("svgp-adam", "svgp-natgrad")),
+        ("gpytorch", ("svgp-adam", "svgp-ngd")),
+    )
+    for method in methods
+    for rate in (0.01, 0.05)
+]
+
+
+def ours(problem: Problem, learner: Any, seed: int = 0) -> list[tuple[float, srgp.Model]]:
+    """(seconds, model) at each report; the first run only compiles."""
+    model, data = start(problem), (problem["X"], problem["y"])
+    few = {"epochs": 1} if hasattr(learner, "epochs") else {"iterations": 2}
+    srgp.learn(model, data, dataclasses.replace(learner, **few))
+    trace: list[tuple[float, srgp.Model]] = [(0.0, model)]
+    srgp.learn(model, data, learner, seed=seed, callback=lambda r, m: trace.append((r.seconds, m)))
+    return trace
+
+
+def theirs(
+    problem: Problem, peer: str, settings: dict[str, Any]
+) -> tuple[list[tuple[float, srgp.Model]], dict[str, Any]]:
+    """The same of a peer, and what its runner says about the run."""
+    trace, info = run_peer(peer, problem, settings)
+    models = [
+        srgp.Model(
+            srgp.kernels.SE(trace["variance"][i], trace["lengthscales"][i]),
+            trace["noise"][i],
+            trace["R"][i],
+        )
+        for i in range(len(trace["seconds"]))
+    ]
+    own = {
+        "rmse": float(np.sqrt(np.mean((trace["mean"] - problem["ytest"]) ** 2))),
+        "coverage": _coverage(trace["mean"], trace["var"], problem["ytest"]),
+    }
+    kept = ("step_seconds", "other_cores", "failed", "versions")
+    about = {name: info[name] for name in kept if name in info}
+    return list(zip(trace["seconds"].tolist(), models, strict=True)), {**about, "own_q": own}
+
+
+def evaluate(problem: Problem, trace: list[tuple[float, srgp.Model]]) -> dict[str, Any]:
+    """The bound at (some of) the snapshots, and the test errors at the last one."""
+    wanted = np.unique(np.linspace(0, len(trace) - 1, SNAPSHOTS).round().astype(int))
+    seconds, bounds = [], []
+    statistics = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", srgp.JitterWarning)
+        for i in wanted:
+            elapsed, model = trace[i]
+            statistics = srgp.summarise(model, problem["X"], problem["y"])
+            seconds.append(elapsed)
+            bounds.append(srgp.log_bound(model, statistics))
+        mean, var = srgp.posterior(model, statistics).predict(problem["Xtest"], noise=True)
+    y = problem["ytest"]
+    return {
+        "seconds": seconds,
+        "bounds": bounds,
+        "rmse": float(np.sqrt(np.mean((mean - y) ** 2))),
+        "nlpd": float(np.mean(0.5 * np.log(2 * np.pi * var) + 0.5 * (y - mean) ** 2 / var)),
+        "coverage": _coverage(mean, var, y),
+    }
+
+
+def _coverage(mean: np.ndarray, var: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean(np.abs(y - mean) <= 1.959964 * np.sqrt(var)))
+
+
+def seconds_to(run: dict[str, Any], bound: float) -> float:
+    """When a run first had at least this bound; infinite if never."""
+    return next(
+        (s for s, b in zip(run["seconds"], run["bounds"], strict=True) if b >= bound), math.inf
+    )
+
+
+def compare(problem: Problem, epochs: int, budget: float | None, sgpr: bool) -> dict[str, Any]:
+    """All methods on one problem."""
+    runs: dict[str, Any] = {}
+    size = min(5000, len(problem["X"]))
+    learners = {
+        "srgp auto": srgp.Auto(),
+        "srgp SRGP": srgp.SRGP(batch_size=size, epochs=20 if epochs > 10 else epochs),
+        "srgp Sites": srgp.Sites(),
+    }
+    if sgpr:
+        learners["srgp Exact"] = srgp.Exact(iterations=125)
+    for name, learner in learners.items():
+        runs[name] = {**evaluate(problem, ours(problem, learner)), "settings": repr(learner)}
+        _show(name, runs[name])
+    common = {"batch_size": size, "epochs": epochs, "max_seconds": budget}
+    peers = [(peer, {**common, "method": m, "learning_rate": lr}) for peer, m, lr in SVGP]
+    if sgpr:
+        peers.append(("gpflow", {"method": "sgpr-lbfgs", "iterations": 125, "epochs": 125}))
+    for peer, settings in peers:
+        rate = f" {settings['learning_rate']:g}" if "learning_rate" in settings else ""
+        name = f"{peer} {settings['method']}{rate}"
+        trace, about = theirs(problem, peer, {**settings, "checkpoints": 10})
+        runs[name] = {**evaluate(problem, trace), **about, "settings": settings}
+        _show(name, runs[name])
+    return {"N": len(problem["X"]), "M": len(problem["R"]), "runs": runs, "ratios": ratios(runs)}
+
+
+def ratios(runs: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """For each peer at its best learning rate: its seconds over ours to the bound it ends with."""
+    best: dict[str, dict[str, Any]] = {}
+    for name, run in runs.items():
+        method = " ".join(name.split()[:2])
+        reached = [b for b in run["bounds"] if math.isfinite(b)]
+        if not name.startswith("srgp") and reached:
+            top = max(reached)
+            if method not in best or top > best[method]["bound"]:
+                best[method] = {"bound": top, "seconds": seconds_to(run, top)}
+    found: dict[str, dict[str, float | None]] = {}
+    for method, peer in best.items():
+        found[method] = {"bound": peer["bound"], "seconds": peer["seconds"]}
+        for name, run in runs.items():
+            if name.startswith("srgp"):
+                needed = seconds_to(run, peer["bound"])
+                found[method][name] = None if math.isinf(needed) else peer["seconds"] / needed
+    return found
+
+
+def _show(name: str, run: dict[str, Any]) -> None:
+    print(
+        f"{name:28s} bound {max(run['bounds']):12.1f} in {run['seconds'][-1]:7.1f} s   "
+        f"RMSE {run['rmse']:.4f}  NLPD {run['nlpd']:.4f}  coverage {run['coverage']:.3f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = ["synthetic-1", "synthetic-2", "synthetic-5", "toy"]
+    parser.add_argument("--problems", nargs="+", default=names)
+    parser.add_argument("--data", type=Path, help="folder of powerplant, protein_raw, airline")
+    parser.add_argument("--inducing", type=int, default=200, help="M, for real data")
+    chosen = parser.parse_args()
+    for name in chosen.problems:
+        print(f"-- {name}", flush=True)
+        if name.startswith("synthetic"):
+            problem = synthetic(int(name.split("-")[1]))
+            found = compare(problem, epochs=50, budget=120.0, sgpr=True)
+        elif name == "toy":
+            found = compare(toy(), epochs=50, budget=60.0, sgpr=True)
+        else:
+            problem = real(name, chosen.data, chosen.inducing)
+            many = len(problem["X"]) > 200_000
+            found = compare(problem, epochs=4 if many else 30, budget=120.0, sgpr=not many)
+        results = json.loads(FILE.read_text()) if FILE.exists() else {}
+        results[name] = {"machine": machine(), **found}
+        RESULTS.mkdir(exist_ok=True)
+        FILE.write_text(json.dumps(results, indent=1) + "\n")
+        for method, ratio in found["ratios"].items():
+            print(method, {k: v and round(v, 2) for k, v in ratio.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""One step of each learner, against its own matrix products and against the peers' steps.
+
+python -m benchmarks.steps
+
+Also the exact value and gradient at N = 10⁵ against GPflow's SGPR, and how time and memory grow.
+"""
+
+import argparse
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import srgp
+from benchmarks.common import seconds, write
+from benchmarks.peers.run import run as run_peer
+from benchmarks.problems import Problem, synthetic
+from srgp.sensitivity import sensitivities
+
+SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
+STEPS = 8  # in an epoch
+ROUNDS = 5
+
+
+def problem_of(M: int, D: int, N: int) -> Problem:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (N, D))
+    y = np.sin(3.0 * X.sum(1)) + 0.1 * rng.normal(size=N)
+    return {
+        "X": X,
+        "y": y,
+        "Xtest": X[:10],
+        "ytest": y[:10],
+        "R": X[:M],
+        "variance": np.ones(()),
+        "lengthscales": np.full(D, 0.5),
+        "noise": np.full((), 0.1),
+    }
+
+
+def products(M: int, B: int, count: int) -> float:
+    """Seconds of `count` float64 products (M, B) × (B, M)."""
+    with jax.enable_x64(True):
+        K = jnp.asarray(np.random.default_rng(0).normal(size=(M, B)))
+        product = jax.jit(lambda K: K @ K.T)
+        return seconds(lambda: jax.block_until_ready([product(K) for _ in range(count)]), 3)
+
+
+def learner_step(problem: Problem, learner: Any) -> float:
+    """Seconds of a step, from the fastest of the epochs after the first."""
+    model = srgp.Model(
+        srgp.kernels.SE(problem["variance"], problem["lengthscales"]),
+        problem["noise"],
+        problem["R"],
+    )
+    at: list[float] = []
+    srgp.learn(
+        model, (problem["X"], problem["y"]), learner, callback=lambda r, m: at.append(r.seconds)
+    )
+    return float(np.median(np.diff(at))) / STEPS
+
+
+def steps(with_peers: bool) -> list[dict[str, Any]]:
+    rows = []
+    for M, D, B in SIZES:
+        problem = problem_of(M, D, STEPS * B)
+        recursive, sites = [], []
+        # Alternating, since the machine's speed drifts.
+        own, two = [], []
+        for _ in range(3):
+            own.append(products(M, B, 2 * D + 1))
+            recursive.append(learner_step(problem, srgp.SRGP(batch_size=B, epochs=4)))
+            two.append(products(M, B, 2))
+            sites.append(learner_step(problem, srgp.Sites(batch_size=B, epochs=4)))
+        row: dict[str, Any] = {
+            "M": M,
+            "D": D,
+            "B": B,
+            "srgp_ms": 1e3 * float(np.median(recursive)),
+            "srgp_products_ms": 1e3 * float(np.median(own)),
+            "sites_ms": 1e3 * float(np.median(sites)),
+            "sites_products_ms": 1e3 * float(np.median(two)),
+        }
+        row["srgp_ratio"] = row["srgp_ms"] / row["srgp_products_ms"]
+        row["sites_ratio"] = row["sites_ms"] / row["sites_products_ms"]
+        if with_peers:
+            for peer, method in (
+                ("gpflow", "svgp-adam"),
+                ("gpflow", "svgp-natgrad"),
+                ("gpytorch", "svgp-adam"),
+                ("gpytorch", "svgp-ngd"),
+            ):
+                settings = {"method": method, "batch_size": B, "epochs": 0, "step_timing": True}
+                info = run_peer(peer, problem, settings)[1]
+                row[f"{peer} {method}_ms"] = 1e3 * info["step_seconds"]
+        print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        rows.append(row)
+    return rows
+
+
+def exact(with_peers: bool) -> list[dict[str, Any]]:
+    rows = []
+    for D in (1, 2, 5):
+        problem = synthetic(D)
+        # Away from the ill-conditioned start, at lengthscales as learning finds them.
+        problem["lengthscales"] = np.full(D, {1: 0.1, 2: 0.2, 5: 0.5}[D])
+        kernel = srgp.kernels.SE(problem["variance"], problem["lengthscales"])
+        model = srgp.Model(kernel, 0.01, problem["R"])
+        data = (problem["X"], problem["y"])
+
+        def run(model: srgp.Model = model, data: Any = data) -> None:
+            srgp.value_and_grad(model, data)
+
+        row: dict[str, Any] = {"D": D, "M": len(problem["R"]), "ms": 1e3 * seconds(run)}
+        if with_peers:
+            problem["noise"] = np.full((), 0.01)
+            settings = {"method": "sgpr-lbfgs", "iterations": 3, "step_timing": True}
+            row["gpflow_ms"] = 1e3 * run_peer("gpflow", problem, settings)[1]["step_seconds"]
+            row["ratio"] = row["gpflow_ms"] / row["ms"]
+        print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        rows.append(row)
+    return rows
+
+
+def growth() -> list[dict[str, Any]]:
+    """Time of a batch and size of its state as M and D grow, at B = 2000."""
+    rows = []
+    for D in (2, 8):
+        for M in (50, 100, 200, 400, 800):
+            problem = problem_of(M, D, 2000)
+            kernel = srgp.kernels.SE(1.0, problem["lengthscales"])
+            model = srgp.Model(kernel, 0.1, problem["R"])
+            sensitivities(model, problem["X"], problem["y"])
+            begin = time.perf_counter()
+            state = sensitivities(model, problem["X"], problem["y"]).state
+            took = time.perf_counter() - begin
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+            rows.append(
+                {
+                    "M": M,
+                    "D": D,
+                    "ms": 1e3 * took,
+                    "state_MB": size / 1e6,
+                    # One matrix for each of the M·D + D + 2 parameters.
+                    "paper_MB": 8e-6 * M * M * (M * D + D + 2),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-peers", action="store_true", help="this library alone")
+    peers = not parser.parse_args().no_peers
+    write("steps", {"steps": steps(peers), "exact": exact(peers), "growth": growth()})
+
+
+if __name__ == "__main__":
+    main()
