@@ -32,10 +32,13 @@ docs: $(STAMP)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-bench: $(STAMP)  ## measure posterior, filter and whitening: writes benchmarks/results and docs/benchmarks.md
+bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.posterior
 	$(BIN)/python -m benchmarks.filter
 	$(BIN)/python -m benchmarks.whitening
+	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.learning
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.report
 
 crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its own environment

@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
+from benchmarks.learning_report import available, sections, table
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 TEMPLATE = Path(__file__).parent / "benchmarks.md.in"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def load(name: str) -> dict[str, Any]:
@@ -140,6 +136,9 @@ def main() -> None:
             ),
         )
     )
+    measured = {name: load(name) for name in available(("steps", "learning", "memory"))}
+    with PAGE.open("a") as page:
+        page.write("\n" + sections(measured) if measured else "")
     print(f"written: docs/{PAGE.name}")
 
 

@@ -13,8 +13,8 @@ def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     raw = np.asarray(values) if not isinstance(values, np.ndarray) else values
     if raw.dtype.kind in "cmM":  # float64 would take their integers, or half of them
         raise ValueError(
-            f"{name} is of type {raw.dtype}, not of real numbers. Turn times into numbers in a unit "
-            "of your choice, such as hours since the first row."
+            f"{name} is of type {raw.dtype}, not of real numbers. Turn times into numbers in a "
+            "unit of your choice, such as hours since the first row."
         )
     try:
         array = np.asarray(raw, dtype=np.float64)

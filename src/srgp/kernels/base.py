@@ -330,8 +330,8 @@ class Function(Kernel):
             value = self.function(x, z, **self.parameters)
         except jax.errors.JAXTypeError as error:
             raise ValueError(
-                f"the kernel function {self.function!r} cannot be compiled: write it with jax.numpy "
-                "instead of numpy or math, and without `if` on values."
+                f"the kernel function {self.function!r} cannot be compiled: write it with "
+                "jax.numpy instead of numpy or math, and without `if` on values."
             ) from error
         if np.shape(value) != ():
             raise ValueError(

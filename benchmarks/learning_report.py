@@ -1,0 +1,193 @@
+"""The learning part of docs/benchmarks.md: tables and pictures from benchmarks/results."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+COLOURS = {"srgp": "tab:blue", "gpflow": "tab:orange", "gpytorch": "tab:green"}
+LINES = {"auto": "-", "SRGP": "--", "Sites": ":", "Exact": "-."}
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def when(machine: dict[str, Any]) -> str:
+    return f"{machine['date']}, {machine['processor']}, {machine['cores']} cores"
+
+
+def sections(results: dict[str, dict[str, Any]]) -> str:
+    """All that was measured of learning, as Markdown."""
+    parts = (
+        ["## Learning: the cost of a step", _steps(results["steps"])] if "steps" in results else []
+    )
+    if "learning" in results:
+        parts += ["## Learning: bound against the clock", _learning(results["learning"])]
+    if "memory" in results:
+        parts += ["## Learning: memory", _memory(results["memory"])]
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _steps(steps: dict[str, Any]) -> str:
+    peers = ("gpflow svgp-adam", "gpflow svgp-natgrad", "gpytorch svgp-adam", "gpytorch svgp-ngd")
+    rows = [
+        [
+            f"{r['M']}, {r['D']}, {r['B']}",
+            f"{r['srgp_ms']:.1f}",
+            f"{r['srgp_ratio']:.2f}",
+            f"{r['sites_ms']:.1f}",
+            f"{r['sites_ratio']:.2f}",
+            *(f"{r[p + '_ms']:.1f}" if p + "_ms" in r else "" for p in peers),
+        ]
+        for r in steps["steps"]
+    ]
+    exact = [
+        [str(r["D"]), str(r["M"]), f"{r['ms']:.0f}", f"{r['gpflow_ms']:.0f}", f"{r['ratio']:.1f}"]
+        for r in steps["exact"]
+        if "ratio" in r
+    ]
+    _growth_picture(steps["growth"])
+    return f"""`python -m benchmarks.steps` ({when(steps["machine"])}), float64, SE kernel with one
+lengthscale per input. Milliseconds of one step, all in; *ratio* to the time of the matrix products
+that the step is made of, timed in the same run: 2D + 1 for `SRGP`, two for `Sites`.
+
+{table(["M, D, B", "SRGP", "ratio", "Sites", "ratio", *peers], rows)}
+
+Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
+
+{table(["D", "M", "srgp", "GPflow SGPR", "ratio"], exact)}
+
+![Growth of time and memory](images/learning-growth.png)
+
+*Time of a batch of 2000 rows and memory of its derivatives: M² and M²D, beside the M³D of carrying
+one matrix for each parameter.*"""
+
+
+def _growth_picture(growth: list[dict[str, Any]]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    for D, colour in ((2, "tab:blue"), (8, "tab:orange")):
+        rows = [r for r in growth if r["D"] == D]
+        M = [r["M"] for r in rows]
+        left.loglog(M, [r["ms"] for r in rows], "o-", color=colour, label=f"D = {D}")
+        right.loglog(M, [r["state_MB"] for r in rows], "o-", color=colour, label=f"here, D = {D}")
+        right.loglog(M, [r["paper_MB"] for r in rows], "--", color=colour, label=f"dense, D = {D}")
+    M = [50, 800]
+    first = min(r["ms"] for r in growth if r["M"] == 50)
+    left.loglog(M, [0.6 * first, 0.6 * first * 16**2], ":", color="grey", label="∝ M²")
+    left.set(xlabel="M", ylabel="milliseconds a batch", title="Time")
+    right.set(xlabel="M", ylabel="MB", title="Memory of the derivatives")
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=8)
+    IMAGES.mkdir(exist_ok=True)
+    figure.savefig(IMAGES / "learning-growth.png", dpi=120)
+    plt.close(figure)
+
+
+def _learning(learning: dict[str, Any]) -> str:
+    first = next(iter(learning.values()))
+    text = [
+        f"`python -m benchmarks.learning` ({when(first['machine'])}): the same data, start and "
+        "number type for all; the VFE bound of all training rows at each method's θ by one "
+        "evaluator; RMSE, NLPD and coverage of 95 % intervals on test rows from the exact posterior "
+        "at the last θ; seconds of training alone. SVGP with learning rates 0.01 and 0.05, GPflow "
+        "and GPyTorch with their recommended settings; the table shows the better rate."
+    ]
+    for name, problem in learning.items():
+        text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
+        text.append(_runs_table(best_runs(problem["runs"])))
+        text.append(_ratio_table(problem["ratios"]))
+        _picture(name, best_runs(problem["runs"]))
+        text.append(f"![Bound against seconds, {name}](images/learning-{name}.png)")
+    return "\n\n".join(text)
+
+
+def best_runs(runs: dict[str, Any]) -> dict[str, Any]:
+    """Each method once, at its better learning rate."""
+    chosen: dict[str, Any] = {}
+    for name, run in runs.items():
+        method = " ".join(name.split()[:2])
+        if method not in chosen or max(run["bounds"]) > max(chosen[method]["bounds"]):
+            chosen[method] = run
+    return chosen
+
+
+def _runs_table(runs: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{max(run['bounds']):,.0f}",
+            f"{run['seconds'][-1]:.1f}",
+            f"{run['rmse']:.4f}",
+            f"{run['nlpd']:.3f}",
+            f"{run['coverage']:.3f}",
+        ]
+        for name, run in runs.items()
+    ]
+    return table(["method", "best bound", "seconds in all", "RMSE", "NLPD", "coverage"], rows)
+
+
+def _ratio_table(ratios: dict[str, Any]) -> str:
+    ours = sorted({k for r in ratios.values() for k in r if k.startswith("srgp")})
+    rows = [
+        [
+            peer,
+            f"{r['bound']:,.0f}",
+            f"{r['seconds']:.1f}",
+            *("never" if r.get(k) is None else f"{_ratio(r[k])}" for k in ours),
+        ]
+        for peer, r in ratios.items()
+    ]
+    lead = "How many times sooner ours have the bound that the peer ends with:"
+    return lead + "\n\n" + table(["peer", "its bound", "its seconds", *ours], rows)
+
+
+def _ratio(value: float) -> str:
+    return "at once" if math.isinf(value) else f"{value:.1f}"
+
+
+def _picture(name: str, runs: dict[str, Any]) -> None:
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    figure, axes = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+    top = max(max(r["bounds"]) for r in runs.values())
+    for label, run in runs.items():
+        library, method = label.split()
+        line = LINES.get(method, "-" if method.endswith("adam") else "--")
+        # From above the start on: what matters is how close to the best, and when.
+        gap = np.maximum(top - np.maximum.accumulate(run["bounds"]), 1e-4 * abs(top))
+        axes.loglog(
+            np.maximum(run["seconds"], 1e-2)[1:],
+            gap[1:],
+            line,
+            color=COLOURS[library],
+            label=label,
+            alpha=0.9,
+        )
+    axes.set(xlabel="seconds of training", ylabel="bound below the best of all", title=name)
+    axes.legend(frameon=False, fontsize=8)
+    IMAGES.mkdir(exist_ok=True)
+    figure.savefig(IMAGES / f"learning-{name}.png", dpi=120)
+    plt.close(figure)
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    header = list(memory["peak"][0])
+    rows = [
+        [str(v) if isinstance(v, str) else f"{v:.0f}" for v in r.values()] for r in memory["peak"]
+    ]
+    return f"""`python -m benchmarks.memory` ({when(memory["machine"])}): peak resident memory of a process
+that learns from a memory-mapped file, M = {memory["M"]}, D = {memory["D"]}, Python and JAX included.
+
+{table(header, rows)}"""
+
+
+def available(names: tuple[str, ...]) -> list[str]:
+    """Which results have been measured."""
+    return [name for name in names if (RESULTS / f"{name}.json").exists()]
