@@ -94,8 +94,9 @@ def _learning(learning: dict[str, Any]) -> str:
     text = [
         f"`python -m benchmarks.learning` ({when(first['machine'])}): the same data, start and "
         "number type for all; the VFE bound of all training rows at each method's θ by one "
-        "evaluator; RMSE, NLPD and coverage of 95 % intervals on test rows from the exact posterior "
-        "at the last θ; seconds of training alone. SVGP with learning rates 0.01 and 0.05, GPflow "
+        "evaluator; RMSE, NLPD and coverage of 95 % intervals on test rows from the exact "
+        "posterior at the last θ; seconds of training alone. SVGP with learning rates 0.01 and "
+        "0.05, GPflow "
         "and GPyTorch with their recommended settings; the table shows the better rate."
     ]
     for name, problem in learning.items():
@@ -182,10 +183,12 @@ def _memory(memory: dict[str, Any]) -> str:
     rows = [
         [str(v) if isinstance(v, str) else f"{v:.0f}" for v in r.values()] for r in memory["peak"]
     ]
-    return f"""`python -m benchmarks.memory` ({when(memory["machine"])}): peak resident memory of a process
-that learns from a memory-mapped file, M = {memory["M"]}, D = {memory["D"]}, Python and JAX included.
-
-{table(header, rows)}"""
+    about = f"M = {memory['M']}, D = {memory['D']}"
+    lead = (
+        f"`python -m benchmarks.memory` ({when(memory['machine'])}): peak resident memory of a "
+        f"process that learns from a memory-mapped file, {about}, Python and JAX included."
+    )
+    return lead + "\n\n" + table(header, rows)
 
 
 def available(names: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from srgp.approximations import PITC, TighterVFE
+from srgp.approximations import TighterVFE
 from srgp.bound import terms
 from srgp.collapsed import RawCotangent, factorise, raw_value_and_cotangents
 from srgp.linalg import Whitener, assemble, cholesky, whitener
@@ -24,8 +24,8 @@ from srgp.model import Basis, Model
 from srgp.precision import EPS, Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
-from srgp.sources import Batch, Source, as_source
-from srgp.statistics import Sums, block_rows, block_sums
+from srgp.sources import Batch, Source, as_source, first_row
+from srgp.statistics import Sums, block_sums, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7
@@ -45,14 +45,13 @@ def value_and_grad(model: Model, data: Any) -> tuple[float, Model]:
     (-1.5155, -0.125)
     """
     source = as_source(data)
+    first_row(source, model.inducing.shape[1])
     at = jax.tree.map(jnp.asarray, model)
-    return finite_gradient(*exact_gradient(at, source, block_rows(model)))
+    return finite_gradient(*exact_gradient(at, source, rows_for(model, source.count())))
 
 
 def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
     """As `value_and_grad`, on the device and unchecked, in blocks of so many rows."""
-    if isinstance(model.approximation, PITC):
-        rows = block_rows(model)
     if _raw_is_enough(model):
         raw = _accumulate(functools.partial(_add_raw, model), source.batches(rows))
         value, at, gradient = _raw_cotangent(model, raw)

@@ -56,6 +56,12 @@ class Coordinates:
         spread = np.std(model.inducing, 0)
         return cls(model, np.where(spread > 0.0, spread, 1.0), names, positive, free)
 
+    @property
+    def logarithmic(self) -> tuple[str, ...]:
+        """The names of those values that are logarithms."""
+        rows = zip(self.names, self.positive, self.free, strict=True)
+        return tuple(name for name, positive, free in rows if positive and free)
+
     @double
     def values(self, model: Model) -> Values:
         """What is learned, unconstrained."""

@@ -30,7 +30,7 @@ from srgp.linalg import assemble, cholesky, whitener
 from srgp.model import Basis, Model
 from srgp.precision import Array, HostArray, Scalar, double
 from srgp.slopes import Raw, Slopes, kernel_matrix, products, pullback_inducing, slopes
-from srgp.statistics import Sums, block_rows, block_sums
+from srgp.statistics import Sums, block_sums, rows_for
 
 # Bytes of temporary memory up to which the C library's allocator keeps pages that were used before.
 ARENA = 2**24
@@ -79,15 +79,12 @@ def block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts
     return Dense(_unwhitened(model, X, y, w), slopes)
 
 
-def parts_rows(model: Model) -> int:
+def parts_rows(model: Model, count: int) -> int:
     """Rows of a block: as for statistics, but fewer where many derivatives are held at once."""
-    rows = block_rows(model)
-    if is_structured(model.approximation):
-        # One copy of k(R, X) for each input.
-        copies = 8 * model.inducing.size + 8 * len(model.inducing)
-        return min(rows, max(ARENA // copies, 64))
-    unit = model.approximation.block_size if isinstance(model.approximation, PITC) else 1
-    return max(rows // TOGETHER // unit, 1) * unit
+    M, D = model.inducing.shape
+    # One copy of k(R, X) for each input, or of its derivative in each direction.
+    copies = 8 * M * (D + 1 if is_structured(model.approximation) else TOGETHER)
+    return rows_for(model, count, at_most=max(ARENA // copies, 64))
 
 
 def as_state(model: Model, parts: Parts) -> State:
@@ -293,7 +290,7 @@ def sensitivities(
     weights = as_weights(sample_weight, len(X))
     at = jax.tree.map(jnp.asarray, model)
     total: Any = None
-    for block in padded_blocks((X, y, weights), parts_rows(model)):
+    for block in padded_blocks((X, y, weights), parts_rows(model, len(X))):
         parts = block_parts(at, *block)
         total = parts if total is None else _add(total, parts)
     return Sensitivities(model, jax.tree.map(np.asarray, _as_state(at, total)))

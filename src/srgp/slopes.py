@@ -62,7 +62,15 @@ class Products(NamedTuple):
 
 def is_stationary(kernel: Kernel) -> TypeGuard[Stationary]:
     """Whether the kernel is v ρ(r²) with r² from lengthscales, and nothing else."""
-    return isinstance(kernel, Stationary) and type(kernel).matrix is Stationary.matrix
+    if not isinstance(kernel, Stationary):
+        return False
+    kind, plain = type(kernel), Stationary
+    return kind.matrix is plain.matrix and kind.squared_distance is plain.squared_distance
+
+
+def is_se(kernel: Kernel) -> TypeGuard[SE]:
+    """Whether the kernel is v exp(−r²/2), not just derived from it."""
+    return isinstance(kernel, SE) and is_stationary(kernel) and type(kernel).profile is SE.profile
 
 
 def kernel_matrix(
@@ -101,7 +109,7 @@ def products(
     w: Float[Array, " B"],
 ) -> Products:
     """The products of one block of rows, K = k(R, X) being at hand; w = 0 marks padding."""
-    if isinstance(kernel, SE):
+    if is_se(kernel):
         return _products_se(kernel, R, K, X, y, w)
     if is_stationary(kernel):
         return _products_stationary(kernel, R, K, X, y, w)
@@ -110,7 +118,7 @@ def products(
 
 def slopes(kernel: Kernel, R: Float[Array, "M D"], parts: Products) -> tuple[Raw, Slopes]:
     """Raw sums and their derivatives at (kernel, R), from the accumulated products."""
-    if isinstance(kernel, SE):
+    if is_se(kernel):
         raw = parts.raw._replace(Phi=assemble(parts.raw.Phi))  # type: ignore[arg-type]
         # G = −K
         moments = (-raw.Phi, *(-assemble(rows) for rows in parts.matrices))
@@ -227,7 +235,7 @@ def pullback(
     cotangent: Float[Array, "M B"],
 ) -> tuple[Kernel, Float[Array, "M D"]]:
     """Σ ⟨cotangent, ∂k(R, X)⟩ in kernel and R, where K = k(R, X) is at hand."""
-    if not isinstance(kernel, SE):
+    if not is_se(kernel):
         _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, X), kernel, R)
         return back(cotangent)
     # As products with the monomials of x: two passes over (M, B) instead of two for each input.
@@ -254,7 +262,7 @@ def pullback_inducing(
     kernel: Kernel, R: Float[Array, "M D"], Krr: Float[Array, "M M"], cotangent: Float[Array, "M M"]
 ) -> tuple[Kernel, Float[Array, "M D"]]:
     """Σ ⟨cotangent, ∂k(R, R)⟩ in kernel and R, for a symmetric cotangent."""
-    if isinstance(kernel, SE):
+    if is_se(kernel):
         at_kernel, at_rows = pullback(kernel, R, R, Krr, cotangent)
         return at_kernel, 2.0 * at_rows  # R stands for rows and for columns
     _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, R), kernel, R)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from srgp.checks import as_count, as_inputs, as_targets, as_weights, padded_blocks
+from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 
 # Inputs (B, D), targets (B,) or (B, Q), weights (B,); weight 0 marks padding.
 Batch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -29,6 +29,10 @@ class Source(Protocol):
         """How many rows there are."""
         ...
 
+    def present(self) -> int:
+        """How many of them have a weight above 0."""
+        ...
+
 
 class Arrays:
     """Rows in memory, or in a memory-mapped file: only the rows of a batch are ever copied.
@@ -47,6 +51,10 @@ class Arrays:
     def count(self) -> int:
         """How many rows there are."""
         return len(self.X)
+
+    def present(self) -> int:
+        """How many of them have a weight above 0."""
+        return int((self.w > 0.0).sum())
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
@@ -84,13 +92,22 @@ class Batches:
                 "a list of batches, or a function that starts a new pass."
             )
         self._start = passes if callable(passes) else lambda: passes
-        self._rows: int | None = None
+        self._counted: tuple[int, int] | None = None
 
     def count(self) -> int:
         """How many rows there are; the first call passes over them."""
-        if self._rows is None:
-            self._rows = sum(len(X) for X, _, _ in self._arriving())
-        return self._rows
+        return self._counts()[0]
+
+    def present(self) -> int:
+        """How many of them have a weight above 0."""
+        return self._counts()[1]
+
+    def _counts(self) -> tuple[int, int]:
+        if self._counted is None:
+            weights = [(len(w), int((w > 0.0).sum())) for _, _, w in self._arriving()]
+            rows, present = zip(*weights, strict=True)
+            self._counted = (sum(rows), sum(present))
+        return self._counted
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
@@ -186,8 +203,15 @@ def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndar
     return tuple(a[order] for a in arrays)
 
 
-def columns_of(source: Source, size: int = 1) -> int:
-    """The number of inputs, from the first batch."""
-    for X, _, _ in source.batches(as_count(size, "size")):
-        return int(X.shape[1])
-    raise ValueError("the source gave no batch of data.")
+def first_row(source: Source, columns: int) -> Batch:
+    """One row, after a look whether it has as many inputs as the model."""
+    rows = source.batches(1)
+    try:
+        X, y, w = next(rows)
+    except StopIteration:
+        raise ValueError("the source gave no batch of data.") from None
+    finally:
+        if hasattr(rows, "close"):
+            rows.close()
+    as_inputs(X, columns=columns)
+    return X, y, w

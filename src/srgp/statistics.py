@@ -158,6 +158,14 @@ def block_rows(model: Model) -> int:
     return rows
 
 
+def rows_for(model: Model, count: int, at_most: int | None = None) -> int:
+    """As `block_rows`, but fewer for few rows: in steps of two, so that shapes stay few."""
+    size = getattr(model.approximation, "block_size", 1)
+    bucket = 2 ** int(np.ceil(np.log2(max(count, 256))))
+    rows = min(bucket, block_rows(model), at_most or bucket)
+    return int(max(-(-rows // size), 1) * size)
+
+
 def as_sums(parts: Iterable[Any]) -> Sums:
     """Sums from NumPy arrays, which statistics are kept in."""
     return Sums(*parts)

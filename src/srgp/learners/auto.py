@@ -6,12 +6,13 @@ import math
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from srgp.checks import as_count
 from srgp.collapsed import traces
 from srgp.learners.base import Listener, Report, Task
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
 from srgp.sources import Arrays, Source
-from srgp.statistics import block_rows
+from srgp.statistics import rows_for
 
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
@@ -40,6 +41,9 @@ class Auto:
     iterations: int = 60
     tolerance: float = 1e-7
 
+    def __post_init__(self) -> None:
+        as_count(self.iterations, "iterations")
+
     def run(self, task: Task, report: Listener) -> None:
         """One report a sample, then those of the learners that follow."""
         watched = _Relay(task, report)
@@ -65,9 +69,10 @@ class Auto:
         part = task._replace(
             source=random_rows(task.source, size, task.seed),
             rows=size,
+            present=size,
             prior_share=size / task.rows,
         )
-        objective = Objective(part, min(SAMPLE, block_rows(task.coordinates.template)))
+        objective = Objective(part, rows_for(task.coordinates.template, SAMPLE))
         values = minimise(objective, task.start, self.iterations, 20, 1e-6, lambda *_: False)
         bound = objective.bound_at(np.asarray(ravel_pytree(values)[0]))
         scale = task.rows / size

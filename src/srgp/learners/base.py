@@ -18,7 +18,7 @@ from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
 from srgp.precision import double
-from srgp.sources import Batch, Source, as_source
+from srgp.sources import Batch, Source, as_source, first_row
 from srgp.statistics import Statistics, block_rows, summarise_blocks
 
 
@@ -32,6 +32,7 @@ class Task(NamedTuple):
     priors: tuple[tuple[str, Prior], ...]
     seed: int
     seconds: float  # how long learning may take
+    present: int  # rows of weight above 0
     prior_share: float = 1.0  # of the priors, where the source is a sample of the data
 
 
@@ -95,7 +96,10 @@ class History(list[Record]):
         widths = dict(zip(Record._fields, (8, 8, 12, 12, 12, 13, 7), strict=True))
         lines = [" ".join(name.rjust(width) for name, width in widths.items())]
         for record in self:
-            shown = ("-" if v is None else f"{v:.6g}" for v in record)
+            digits = (5, 5, 8, 8, 5, 4, 6)
+            shown = (
+                "-" if v is None else f"{v:.{d}g}" for v, d in zip(record, digits, strict=True)
+            )
             lines.append(" ".join(v.rjust(w) for v, w in zip(shown, widths.values(), strict=True)))
         return "\n".join(lines)
 
@@ -135,15 +139,25 @@ def run(
 ) -> Learned:
     """Let a learner work until it, the callback, patience or the clock says stop."""
     source = as_source(data)
+    _, y, _ = first_row(source, model.inducing.shape[1])
     task = make_task(model, source, fixed, priors, seed, max_seconds)
-    held_out = None if validation is None else _checked(model, *validation)
+    held_out = None if validation is None else _checked(model, y.shape[1:], *validation)
     watch = _Watch(task, callback, patience, held_out)
     learner.run(task, watch)
     _warn_refused(watch.history)
     chosen, statistics = watch.result()
-    if statistics is None:
-        statistics = summarise_blocks(chosen, source.batches(block_rows(chosen)))
-    return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
+    try:
+        if statistics is None:
+            statistics = summarise_blocks(chosen, source.batches(block_rows(chosen)))
+        return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        warnings.warn(
+            f"learning ran away, to a model without a finite bound ({error}): the start is given "
+            "back. A smaller learning rate, or data scaled to about one, avoids that.",
+            stacklevel=levels_to_the_caller(),
+        )
+        statistics = summarise_blocks(model, source.batches(block_rows(model)))
+        return Learned(model, statistics, log_bound(model, statistics), watch.history)
 
 
 def make_task(
@@ -155,18 +169,19 @@ def make_task(
     max_seconds: float | None,
 ) -> Task:
     """Check what learning is given, before any of it starts."""
-    for X, _, _ in source.batches(1):
-        as_inputs(X, columns=model.inducing.shape[1])
-        break
+    rows, present = source.count(), source.present()
+    if present == 0:
+        raise ValueError("every row has weight 0: there is nothing to learn from.")
     coordinates = jax.tree.map(jnp.asarray, Coordinates.of(model, fixed))
     return Task(
         source,
-        source.count(),
+        rows,
         coordinates,
         coordinates.values(model),
         check_priors(model, priors),
         seed,
         math.inf if max_seconds is None else float(max_seconds),
+        present,
     )
 
 
@@ -220,7 +235,10 @@ class _Watch:
         model = as_model(self.task, report.values)
         statistics, bound, rmse = None, report.bound, None
         if self.held_out is not None or (self.patience is not None and bound is None):
-            statistics, bound = clean_pass(model, self.task.source)
+            try:
+                statistics, bound = clean_pass(model, self.task.source)
+            except (ArithmeticError, np.linalg.LinAlgError, ValueError):
+                bound = -math.inf
         if self.held_out is not None and statistics is not None:
             rmse = _rmse(model, statistics, *self.held_out)
         numbers = (report.estimate, rmse, report.learning_rate, report.refused)
@@ -245,9 +263,16 @@ class _Watch:
             self.best = (objective, model, statistics)
 
 
-def _checked(model: Model, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def _checked(
+    model: Model, outputs: tuple[int, ...], X: Any, y: Any
+) -> tuple[np.ndarray, np.ndarray]:
     X = as_inputs(X, "the held-out X", columns=model.inducing.shape[1])
-    return X, as_targets(y, len(X))
+    y = as_targets(y, len(X))
+    if y.shape[1:] != outputs:
+        raise ValueError(
+            f"the held-out y has shape {y.shape}, but the targets have {outputs or 'no'} columns."
+        )
+    return X, y
 
 
 def _rmse(model: Model, statistics: Statistics, X: np.ndarray, y: np.ndarray) -> float:
@@ -258,7 +283,8 @@ def _rmse(model: Model, statistics: Statistics, X: np.ndarray, y: np.ndarray) ->
 
 
 def _warn_refused(history: History) -> None:
-    refused = sum(record.refused for record in history)
+    # An exact line search tries too long a step now and then, and takes a shorter one.
+    refused = sum(record.refused for record in history if record.bound is None)
     if refused:
         warnings.warn(
             f"{refused} steps would have led to numbers that are not finite and were not taken: a "

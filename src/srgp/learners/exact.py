@@ -12,11 +12,11 @@ from jaxtyping import Float
 
 from srgp.checks import as_count
 from srgp.gradient import exact_gradient
-from srgp.learners.base import Listener, Report, Task, batch_shape
+from srgp.learners.base import Listener, Report, Task
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, log_prior
 from srgp.precision import Array, Scalar
-from srgp.statistics import block_rows
+from srgp.statistics import rows_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,19 +42,13 @@ class Exact:
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an iteration."""
-        objective = Objective(task, rows_for(task))
+        objective = Objective(task, rows_for(task.coordinates.template, task.rows))
 
         def heard(values: Values, bound: float | None) -> bool:
             refused, objective.refused = objective.refused, 0
             return report(Report(values, 2.0 * objective.calls, bound=bound, refused=refused))
 
         minimise(objective, task.start, self.iterations, self.memory, self.tolerance, heard)
-
-
-def rows_for(task: Task) -> int:
-    """Rows of a block: all of few data, so that no padding is computed."""
-    _, rows = batch_shape(task.rows, task.rows, block_rows(task.coordinates.template))
-    return block_rows(task.coordinates.template) if task.rows > rows else rows
 
 
 def minimise(

@@ -19,7 +19,14 @@ from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
 from srgp.gradient import raw_pullback
 from srgp.learners.base import Listener, Report, Task, batch_shape, chunks
-from srgp.learners.stepping import Optimizer, Schedule, as_optimizer, as_schedule, ascend
+from srgp.learners.stepping import (
+    Optimizer,
+    Schedule,
+    as_optimizer,
+    as_schedule,
+    ascend,
+    check_rate,
+)
 from srgp.linalg import assemble
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
@@ -72,6 +79,7 @@ class Sites:
         as_count(self.epochs, "epochs")
         as_optimizer(self.optimizer)
         as_schedule(self.schedule)
+        check_rate(self.learning_rate)
         if not 0.0 <= self.memory < 1.0:
             raise ValueError(f"memory must lie in [0, 1), got {self.memory}.")
 
@@ -87,8 +95,10 @@ class Sites:
         state: State | None = None
         values, done = task.start, 0
         for epoch in range(self.epochs):
-            estimate, refused = jnp.zeros(()), jnp.zeros((), int)
+            estimate, refused, rate, heard = jnp.zeros(()), jnp.zeros((), int), 0.0, 0
             for batch in task.source.batches(size, task.seed + epoch):
+                if not (batch[2] > 0.0).any():
+                    continue
                 rate = guard.factor * self.learning_rate * schedule(done / (self.epochs * steps))
                 pieces = list(chunks(batch, rows))
                 model = _model(task.coordinates, values)
@@ -97,9 +107,9 @@ class Sites:
                 for K, piece in zip(matrices, pieces, strict=True):
                     raw = _add_raw(model, raw, K, *piece)
                 if state is None:
-                    state = _first(optimizer, task.coordinates, values, raw, task.rows)
+                    state = _first(optimizer, values, raw)
                 keep = self.memory if done else 0.0
-                at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.rows, keep)
+                at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.present, keep)
                 for K, piece in zip(matrices, pieces, strict=True):
                     gradient = _pull(model, at, gradient, K, *piece)
                 state, wrong = _step(
@@ -107,12 +117,12 @@ class Sites:
                 )
                 state = guard.watch(elbo, state)
                 values, done = state.values, done + 1
-                estimate, refused = estimate + elbo / steps, refused + wrong
+                estimate, refused, heard = estimate + elbo, refused + wrong, heard + 1
             if report(
                 Report(
                     values,
                     epoch + 1.0,
-                    estimate=float(estimate),
+                    estimate=float(estimate) / max(heard, 1),
                     learning_rate=rate,
                     refused=int(refused),
                 )
@@ -173,13 +183,7 @@ def _add_raw(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: A
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _first(
-    optimizer: optax.GradientTransformation,
-    coordinates: Coordinates,
-    values: Values,
-    raw: Raw,
-    rows: Scalar,
-) -> State:
+def _first(optimizer: optax.GradientTransformation, values: Values, raw: Raw) -> State:
     Phi, b = jnp.zeros_like(assemble(raw.Phi)), jnp.zeros_like(raw.b)  # type: ignore[arg-type]
     return State(values, optimizer.init(values), Phi, b)
 

@@ -11,7 +11,14 @@ import optax
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
 from srgp.learners.base import Listener, Report, Task, batch_shape, chunks
-from srgp.learners.stepping import Optimizer, Schedule, as_optimizer, as_schedule, ascend
+from srgp.learners.stepping import (
+    Optimizer,
+    Schedule,
+    as_optimizer,
+    as_schedule,
+    ascend,
+    check_rate,
+)
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Scalar
@@ -56,6 +63,7 @@ class SRGP:
         as_count(self.epochs, "epochs")
         as_optimizer(self.optimizer)
         as_schedule(self.schedule)
+        check_rate(self.learning_rate)
 
     @classmethod
     def paper(cls, learning_rate: float, batch_size: int = 5000, epochs: int = 50) -> "SRGP":
@@ -72,7 +80,9 @@ class SRGP:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
         template = task.coordinates.template
         unit = getattr(template.approximation, "block_size", 1)
-        size, rows = batch_shape(self.batch_size, task.rows, parts_rows(template), unit)
+        size, rows = batch_shape(
+            self.batch_size, task.rows, parts_rows(template, self.batch_size), unit
+        )
         steps = -(-task.rows // size)
         # With one batch an epoch, there is nothing but the first.
         warm_up = min(self.warm_up, steps - 1)
@@ -80,8 +90,10 @@ class SRGP:
         mean, averaged, done = values, 0, 0
         for epoch in range(self.epochs):
             state: State | None = None
-            estimate, refused = jnp.zeros(()), jnp.zeros((), int)
+            estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
             for k, batch in enumerate(task.source.batches(size, task.seed + epoch)):
+                if not (batch[2] > 0.0).any():
+                    continue
                 rate = self.learning_rate * schedule(done / (self.epochs * steps))
                 model = _model(task.coordinates, values)
                 parts = functools.reduce(

@@ -12,6 +12,8 @@ import optax
 from srgp.parameters import Coordinates, Prior, Values, log_prior
 from srgp.precision import Array, Scalar
 
+LARGEST_LOGARITHM = 200.0
+
 Optimizer: TypeAlias = str | optax.GradientTransformation
 Schedule: TypeAlias = str | Callable[[float], float]
 
@@ -51,6 +53,12 @@ def as_schedule(schedule: Schedule) -> Callable[[float], float]:
     return known[schedule]
 
 
+def check_rate(learning_rate: float) -> None:
+    """Refuse what is no learning rate."""
+    if not (math.isfinite(learning_rate) and learning_rate >= 0.0):
+        raise ValueError(f"learning_rate must be a finite number ≥ 0, got {learning_rate}.")
+
+
 def ascend(
     optimizer: optax.GradientTransformation,
     priors: tuple[tuple[str, Prior], ...],
@@ -71,10 +79,9 @@ def ascend(
     fine = jnp.all(
         jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((new_values, gradient))])
     )
-    # The parameters themselves must be numbers, too: exp overflows.
-    model = coordinates.model(new_values)
-    for leaf in jax.tree.leaves(model):
-        fine = fine & jnp.all(jnp.isfinite(leaf))
+    # The parameters themselves must be numbers, too: exp overflows, and underflows to zero.
+    for name in coordinates.logarithmic:
+        fine = fine & jnp.all(jnp.abs(new_values[name]) < LARGEST_LOGARITHM)
     keep: Callable[[Array, Array], Array] = lambda new, old: jnp.where(fine, new, old)  # noqa: E731
     return (
         jax.tree.map(keep, new_values, values),
