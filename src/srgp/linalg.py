@@ -1,8 +1,10 @@
 """The only place that touches factorisations."""
 
+import functools
 import sys
 import warnings
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -142,6 +144,23 @@ def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
         return found if i >= j else found.T
 
     return jnp.block([[block(i, j) for j in range(len(rows))] for i in range(len(rows))])
+
+
+@functools.cache
+def _blas() -> Any:
+    import scipy.linalg  # noqa: F401 - loads the library that factorisations are done with
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def quiet_blas() -> AbstractContextManager[Any]:
+    """Factorisations on one thread, as long as this lasts.
+
+    The threads of LAPACK's library wait busily after each call, for longer than a step of learning
+    takes, on the cores that matrix products need.
+    """
+    return _blas().limit(limits=1, user_api="blas")
 
 
 def solve(A: Float[Array, "M M"], B: Float[Array, "M K"]) -> Float[Array, "M K"]:

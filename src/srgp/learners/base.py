@@ -13,7 +13,7 @@ import numpy as np
 
 from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
-from srgp.linalg import JitterWarning, levels_to_the_caller
+from srgp.linalg import JitterWarning, levels_to_the_caller, quiet_blas
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
@@ -143,7 +143,8 @@ def run(
     task = make_task(model, source, fixed, priors, seed, max_seconds)
     held_out = None if validation is None else _checked(model, y.shape[1:], *validation)
     watch = _Watch(task, callback, patience, held_out)
-    learner.run(task, watch)
+    with quiet_blas():
+        learner.run(task, watch)
     _warn_refused(watch.history)
     chosen, statistics = watch.result()
     try:
