@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from srgp.approximations import PEP, VFE, Approximation
-from srgp.linalg import cholesky, inverse_lower, log_determinant, lower_factor
+from srgp.linalg import Whitener, cholesky, inverse_lower, log_determinant, lower_factor
 from srgp.precision import Array, Scalar
 from srgp.slopes import Raw, Slopes
 from srgp.statistics import Sums
@@ -102,6 +102,25 @@ def raw_value_and_cotangents(
         at_A = at_A + 0.5 * outputs * factor.inverse
         at_K = at_K - 0.5 * outputs * factor.inverse @ A @ factor.inverse
     return value, RawCotangent(at_K, beta * at_A, beta * at_b, at_kappa, at_noise)
+
+
+def whitened_value_and_cotangents(
+    approximation: Approximation, whiten: Whitener, raw: Raw, noise: Scalar
+) -> tuple[Scalar, RawCotangent]:
+    """The same from sums of W = L⁻¹K in place of K, whose digits survive an ill-conditioned K_RR.
+
+    With A = WWᵀ/σ², P = (I + A)⁻¹ and v = Pb/σ² the middle of each derivative is well-conditioned:
+
+        K̄ = L⁻ᵀ[½(Q I − Q P − vvᵀ) − ½Q A]L⁻¹       Φ̄ = L⁻ᵀ[½(Q I − Q P − vvᵀ)]L⁻¹/σ²
+
+    for VFE; without its trace term A goes from the first, and Q I from the second. Φ̄ and b̄ are
+    returned without their L⁻ᵀ and L⁻¹: they are the derivatives in WWᵀ and Wy.
+    """
+    # In these coordinates the prior is N(0, I): K_RR is the identity.
+    identity = jnp.eye(len(raw.Phi))
+    unit = Factor(identity, identity, jnp.zeros(()), jnp.ones(()))
+    value, at = raw_value_and_cotangents(approximation, unit, raw, noise)
+    return value, at._replace(K=whiten.inverse.T @ at.K @ whiten.inverse)
 
 
 def contract(

@@ -85,8 +85,8 @@ class Filter:
         if np.ndim(X) == 1:
             raise ValueError(
                 f"one sample is x of shape (D,) with a number y, but y has shape {np.shape(y)}: "
-                "give update([x], [y]) for a sample with several outputs, or X of shape (rows, "
-                "inputs) for a batch."
+                "use X.reshape(-1, 1) for a batch with a single input, or update([x], [y]) for one "
+                "sample with several outputs."
             )
         X = as_inputs(X, columns=self.model.inducing.shape[1])
         y = as_targets(y, len(X))

@@ -3,9 +3,11 @@
 Pass 1 sums up the data. The derivative of the bound in those sums is a few M×M matrices; pass 2
 pulls them back through each block to kernel and inducing inputs. Memory is O(BM + M²), whatever N.
 
-There are two routes, equal but for rounding. With unwhitened sums a block costs one product in each
-pass and no solve. It is taken where V̄ = 0 and K_RR is not too ill-conditioned for it: rounding
-errors of Φ are multiplied by K_RR⁻¹. Otherwise the sums are whitened, as for `srgp.summarise`.
+There are three routes, equal but for rounding.
+- V̄ = 0 and K_RR well-conditioned: unwhitened sums, one product a block in each pass.
+- V̄ = 0 otherwise: whitened sums, as for `srgp.summarise`, since K_RR⁻¹ multiplies the rounding
+  errors of Φ; the derivatives are still those of `srgp.collapsed`, by hand.
+- V̄ ≠ 0, or TighterVFE: whitened sums, pulled back by automatic differentiation of a block.
 """
 
 import functools
@@ -18,7 +20,12 @@ from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
 from srgp.bound import terms
-from srgp.collapsed import RawCotangent, factorise, raw_value_and_cotangents
+from srgp.collapsed import (
+    RawCotangent,
+    factorise,
+    raw_value_and_cotangents,
+    whitened_value_and_cotangents,
+)
 from srgp.linalg import Whitener, assemble, cholesky, quiet_blas, whitener
 from srgp.model import Basis, Model
 from srgp.precision import EPS, Array, HostArray, Scalar, double
@@ -29,6 +36,8 @@ from srgp.statistics import Sums, block_sums, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7
+# Up to this condition of K_RR, L⁻ᵀ·L⁻¹ of a derivative is one matrix; its error is eps·cond.
+PULLS_DIRECTLY = 1e8
 
 
 @double
@@ -53,25 +62,20 @@ def value_and_grad(model: Model, data: Any) -> tuple[float, Model]:
 
 def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
     """As `value_and_grad`, on the device and unchecked, in blocks of so many rows."""
-    if _raw_is_enough(model):
-        raw = _accumulate(functools.partial(_add_raw, model), source.batches(rows))
-        value, at, gradient = _raw_cotangent(model, raw)
-        for block in source.batches(rows):
-            gradient = _pull_raw(model, at, gradient, *block)
-        return value, gradient
-    tracked = _tracked(model)
-    sums = _accumulate(functools.partial(_add_whitened, model, tracked), source.batches(rows))
-    value, at_sums, at_noise = _cotangent(model, sums)
-    pulled: Any = None
+    if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
+        return _differentiated(model, source, rows)
+    whiten = None if _raw_is_enough(model) else _whitener(model)
+    raw = _accumulate(functools.partial(_add, model, whiten), source.batches(rows))
+    value, at, gradient = _cotangents(model, whiten, raw)
+    if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
+        at, whiten = _unwhitened(whiten, at), None
     for block in source.batches(rows):
-        pulled = _pull_whitened(model, tracked, at_sums, pulled, *block)
-    return value, _finish_whitened(model, pulled, at_noise)
+        gradient = _pull(model, at, whiten, gradient, *block)
+    return value, gradient
 
 
 def _raw_is_enough(model: Model) -> bool:
-    """Whether V̄ = 0, and the unwhitened sums will keep enough digits."""
-    if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
-        return False
+    """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits."""
     return bool(_rounding_per_row(model) <= TOLERANCE)
 
 
@@ -94,41 +98,83 @@ def _plus(total: Any, new: Any) -> Any:
     return new if total is None else jax.tree.map(jnp.add, total, new)
 
 
-# -- unwhitened -------------------------------------------------------------------------------
+# -- by hand ----------------------------------------------------------------------------------
 
 
-def _add_raw(model: Model, total: Raw | None, X: HostArray, y: HostArray, w: HostArray) -> Raw:
+def _add(
+    model: Model,
+    whiten: Whitener | None,
+    total: Raw | None,
+    X: HostArray,
+    y: HostArray,
+    w: HostArray,
+) -> Raw:
     K = kernel_matrix(model.kernel, model.inducing, X)
-    return _add_raw_block(model, total, K, X, y, w)
-
-
-@functools.partial(jax.jit, donate_argnums=1)
-def _add_raw_block(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: Array) -> Raw:
-    return _plus(total, raw_sums(model.kernel, K, X, y, w))
-
-
-@jax.jit
-def _raw_cotangent(model: Model, raw: Raw) -> tuple[Scalar, RawCotangent, Model]:
-    """Ψ, its derivatives, and the part of the gradient through K_RR and σ²."""
-    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
-    factor = factorise(model.kernel.covariance(model.inducing, model.inducing), None)
-    value, at = raw_value_and_cotangents(model.approximation, factor, raw, model.noise)
-    kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
-    return value, at, shaped_like(model, kernel, at.noise, R)
-
-
-def _pull_raw(
-    model: Model, at: RawCotangent, gradient: Model, X: HostArray, y: HostArray, w: HostArray
-) -> Model:
-    K = kernel_matrix(model.kernel, model.inducing, X)
-    return _pull_raw_block(model, at, gradient, K, X, y, w)
+    return _add_block(model, whiten, total, K, X, y, w)
 
 
 @functools.partial(jax.jit, donate_argnums=2)
-def _pull_raw_block(
-    model: Model, at: RawCotangent, gradient: Model, K: Array, X: Array, y: Array, w: Array
+def _add_block(
+    model: Model,
+    whiten: Whitener | None,
+    total: Raw | None,
+    K: Array,
+    X: Array,
+    y: Array,
+    w: Array,
+) -> Raw:
+    W = K if whiten is None else whiten(K)
+    return _plus(total, raw_sums(model.kernel, W, X, y, w))
+
+
+@jax.jit
+def _cotangents(
+    model: Model, whiten: Whitener | None, raw: Raw
+) -> tuple[Scalar, RawCotangent, Model]:
+    """Ψ, its derivatives in the sums, and the part of the gradient through K_RR and σ²."""
+    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
+    if whiten is None:
+        factor = factorise(model.kernel.covariance(model.inducing, model.inducing), None)
+        krr = factor.K
+        value, at = raw_value_and_cotangents(model.approximation, factor, raw, model.noise)
+    else:
+        krr = whiten.lower @ whiten.lower.T
+        value, at = whitened_value_and_cotangents(model.approximation, whiten, raw, model.noise)
+    kernel, R = pullback_inducing(model.kernel, model.inducing, krr, at.K)
+    return value, at, shaped_like(model, kernel, at.noise, R)
+
+
+@jax.jit
+def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
+    back = whiten.inverse.T
+    return at._replace(Phi=back @ at.Phi @ whiten.inverse, b=back @ at.b)
+
+
+def _pull(
+    model: Model,
+    at: RawCotangent,
+    whiten: Whitener | None,
+    gradient: Model,
+    X: HostArray,
+    y: HostArray,
+    w: HostArray,
 ) -> Model:
-    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w))
+    K = kernel_matrix(model.kernel, model.inducing, X)
+    return _pull_block(model, at, whiten, gradient, K, X, y, w)
+
+
+@functools.partial(jax.jit, donate_argnums=3)
+def _pull_block(
+    model: Model,
+    at: RawCotangent,
+    whiten: Whitener | None,
+    gradient: Model,
+    K: Array,
+    X: Array,
+    y: Array,
+    w: Array,
+) -> Model:
+    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w, whiten))
 
 
 def raw_pullback(
@@ -138,20 +184,55 @@ def raw_pullback(
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     w: Float[Array, " B"],
+    whiten: Whitener | None = None,
 ) -> Model:
     """The gradient of a function of the raw sums through one block, given its derivative in them.
 
-    K̄ = (2Φ̄K + b̄yᵀ) Diag(w), pulled back to kernel and R, and κ's own derivative.
+    K̄ = (2Φ̄K + b̄yᵀ) Diag(w), pulled back to kernel and R, and κ's own derivative. With a whitener,
+    Φ̄ and b̄ are derivatives in whitened sums, and K̄ = L⁻ᵀ(2Φ̄L⁻¹K + b̄yᵀ) Diag(w).
     """
     columns = at.b.reshape(len(K), -1) @ y.reshape(len(X), -1).T
-    at_K = ((2.0 * at.Phi) @ K + columns) * w
+    at_K = ((2.0 * at.Phi) @ (K if whiten is None else whiten(K)) + columns) * w
+    if whiten is not None:
+        at_K = whiten.inverse.T @ at_K
     kernel, R = pullback(model.kernel, model.inducing, X, K, at_K)
     variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
     kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
     return shaped_like(model, kernel, jnp.zeros(()), R)
 
 
-# -- whitened ---------------------------------------------------------------------------------
+@jax.jit
+def _whitener(model: Model) -> Whitener:
+    return whitener(*_lower(model))
+
+
+def _lower(model: Model) -> tuple[Array, Scalar]:
+    krr = model.kernel.covariance(model.inducing, model.inducing)
+    return cholesky(krr, jnp.full(len(krr), jnp.max(jnp.diagonal(krr))))
+
+
+# -- differentiated ---------------------------------------------------------------------------
+
+
+def _differentiated(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
+    whiten = _whitener(model)
+    sums = _accumulate(functools.partial(_add_whitened, model, whiten), source.batches(rows))
+    value, at_sums, at_noise = _cotangent(model, sums)
+    pulled: Any = None
+    for block in source.batches(rows):
+        pulled = _pull_whitened(model, whiten, at_sums, pulled, *block)
+    return value, _finish_whitened(model, pulled, at_noise)
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _add_whitened(model: Model, whiten: Whitener, total: Sums | None, *block: Array) -> Sums:
+    return _plus(total, _whole_sums(model, whiten, *block))
+
+
+def _whole_sums(model: Model, whiten: "Whitener | Tracked", *block: Array) -> Sums:
+    basis = Basis(model.kernel, model.inducing, whiten, model.noise)  # type: ignore[arg-type]
+    sums = block_sums(model.approximation, basis, *block)
+    return sums._replace(A=assemble(sums.A))  # type: ignore[arg-type]
 
 
 class Tracked(NamedTuple):
@@ -185,28 +266,6 @@ _solve.defvjp(_solve_forward, _solve_backward)
 
 
 @jax.jit
-def _tracked(model: Model) -> Tracked:
-    lower, jitter = _lower(model)
-    return Tracked(lower, whitener(lower, jitter))
-
-
-def _lower(model: Model) -> tuple[Array, Scalar]:
-    krr = model.kernel.covariance(model.inducing, model.inducing)
-    return cholesky(krr, jnp.full(len(krr), jnp.max(jnp.diagonal(krr))))
-
-
-def _whole_sums(model: Model, tracked: Tracked, *block: Array) -> Sums:
-    basis = Basis(model.kernel, model.inducing, tracked, model.noise)  # type: ignore[arg-type]
-    sums = block_sums(model.approximation, basis, *block)
-    return sums._replace(A=assemble(sums.A))  # type: ignore[arg-type]
-
-
-@functools.partial(jax.jit, donate_argnums=2)
-def _add_whitened(model: Model, tracked: Tracked, total: Sums | None, *block: Array) -> Sums:
-    return _plus(total, _whole_sums(model, tracked, *block))
-
-
-@jax.jit
 def _cotangent(model: Model, sums: Sums) -> tuple[Scalar, Sums, Scalar]:
     def bound(sums: Sums, noise: Scalar) -> Scalar:
         return jnp.sum(terms(model.approximation, sums, noise)[0])
@@ -217,12 +276,12 @@ def _cotangent(model: Model, sums: Sums) -> tuple[Scalar, Sums, Scalar]:
 
 @functools.partial(jax.jit, donate_argnums=3)
 def _pull_whitened(
-    model: Model, tracked: Tracked, at_sums: Sums, total: Any, *block: Array
+    model: Model, whiten: Whitener, at_sums: Sums, total: Any, *block: Array
 ) -> tuple[Model, Array]:
     def sums(model: Model, lower: Array) -> Sums:
-        return _whole_sums(model, tracked._replace(lower=lower), *block)
+        return _whole_sums(model, Tracked(lower, whiten), *block)
 
-    _, pull = jax.vjp(sums, model, tracked.lower)
+    _, pull = jax.vjp(sums, model, whiten.lower)
     return _plus(total, pull(at_sums))
 
 
