@@ -1,6 +1,8 @@
 """Recursive sparse Gaussian process regression: exact, batch by batch, in one pass."""
 
-from srgp import inducing, kernels, priors
+from typing import TYPE_CHECKING, Any
+
+from srgp import inducing, kernels, metrics, priors
 from srgp.approximations import DTC, FIC, FITC, PEP, PITC, VFE, SoR, TighterVFE
 from srgp.bound import BoundTerms, bound_terms, log_bound
 from srgp.filtering import Filter
@@ -13,6 +15,9 @@ from srgp.moving import move
 from srgp.posterior import Posterior, SampledFunctions, posterior
 from srgp.sensitivity import Sensitivities, sensitivities
 from srgp.statistics import Statistics, summarise
+
+if TYPE_CHECKING:
+    from srgp.regressor import SparseGPRegressor
 
 __version__ = "0.1.0"
 
@@ -37,6 +42,7 @@ __all__ = [
     "Sensitivities",
     "Sites",
     "SoR",
+    "SparseGPRegressor",
     "Statistics",
     "TighterVFE",
     "bound_terms",
@@ -44,6 +50,7 @@ __all__ = [
     "kernels",
     "learn",
     "log_bound",
+    "metrics",
     "move",
     "posterior",
     "priors",
@@ -51,3 +58,12 @@ __all__ = [
     "summarise",
     "value_and_grad",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes half a second to import: only for who asks.
+    if name == "SparseGPRegressor":
+        from srgp.regressor import SparseGPRegressor
+
+        return SparseGPRegressor
+    raise AttributeError(f"module 'srgp' has no attribute {name!r}")
