@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +12,8 @@ from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 
 # Inputs (B, D), targets (B,) or (B, Q), weights (B,); weight 0 marks padding.
 Batch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+T = TypeVar("T")
 
 BUFFER = 8  # batches held back to shuffle a stream of rows
 AHEAD = 2  # batches read ahead of their use
@@ -111,7 +113,8 @@ class Batches:
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
-        return ahead(self._rebatched(size, seed))
+        rng = None if seed is None else np.random.default_rng(seed)
+        return ahead(rebatched(self._arriving(), size, rng, BUFFER * size))
 
     def _arriving(self) -> Iterator[Batch]:
         columns = None
@@ -125,22 +128,6 @@ class Batches:
             yield X, as_targets(batch[1], len(X)), weights
         if not found:
             raise ValueError("the source gave no batch of data.")
-
-    def _rebatched(self, size: int, seed: int | None) -> Iterator[Batch]:
-        rng = None if seed is None else np.random.default_rng(seed)
-        room = size if rng is None else BUFFER * size
-        held: list[Batch] = []
-        rows = 0
-        for batch in self._arriving():
-            held.append(batch)
-            rows += len(batch[0])
-            if rows >= room:
-                full = _joined(held, rng)
-                whole = rows // size * size
-                yield from padded_blocks(tuple(a[:whole] for a in full), size)  # type: ignore[misc]
-                held, rows = [tuple(a[whole:] for a in full)], rows - whole  # type: ignore[list-item]
-        if rows:
-            yield from padded_blocks(tuple(_joined(held, rng)), size)  # type: ignore[misc]
 
 
 def as_source(data: Any) -> Source:
@@ -157,7 +144,26 @@ def as_source(data: Any) -> Source:
     )
 
 
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+def rebatched(
+    arriving: Iterator[Batch], size: int, rng: np.random.Generator | None, buffer: int
+) -> Iterator[Batch]:
+    """Batches of exactly `size` rows, the last padded; shuffled `buffer` rows at a time by rng."""
+    room = size if rng is None else max(buffer, size)
+    held: list[Batch] = []
+    rows = 0
+    for batch in arriving:
+        held.append(batch)
+        rows += len(batch[0])
+        if rows >= room:
+            full = _joined(held, rng)
+            whole = rows // size * size
+            yield from padded_blocks(tuple(a[:whole] for a in full), size)  # type: ignore[misc]
+            held, rows = [tuple(a[whole:] for a in full)], rows - whole  # type: ignore[list-item]
+    if rows:
+        yield from padded_blocks(tuple(_joined(held, rng)), size)  # type: ignore[misc]
+
+
+def ahead(batches: Iterator[T]) -> Iterator[T]:
     """The same batches, read in a thread so that the next one is ready when asked for."""
     waiting: queue.Queue[Any] = queue.Queue(AHEAD)
     stop = threading.Event()

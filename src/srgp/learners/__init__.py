@@ -7,6 +7,7 @@ from srgp.learners.auto import Auto
 from srgp.learners.base import (
     Callback,
     History,
+    Journal,
     Learned,
     Learner,
     Record,
@@ -25,6 +26,7 @@ __all__ = [
     "Auto",
     "Exact",
     "History",
+    "Journal",
     "Learned",
     "Learner",
     "Record",
@@ -48,6 +50,7 @@ def learn(
     max_seconds: float | None = None,
     progress: bool = False,
     seed: int = 0,
+    journal: Journal | None = None,
 ) -> Learned:
     """Learn kernel parameters, noise and inducing inputs by maximising the bound of the data.
 
@@ -64,6 +67,8 @@ def learn(
     max_seconds: end at the first report after so long.
     progress:    print one line a report.
     seed:        the same seed gives the same result.
+    journal:     `srgp.checkpoints.Checkpoints(folder)`: a run that was interrupted, started again
+                 with the same arguments, goes on where it was and ends in the same model.
 
     >>> import numpy as np, srgp
     >>> rng = np.random.default_rng(0)
@@ -86,6 +91,7 @@ def learn(
         patience=patience,
         max_seconds=max_seconds,
         seed=seed,
+        journal=journal,
     )
 
 
