@@ -20,6 +20,7 @@ from reference import gradients as differences
 import srgp
 from srgp import collapsed, gradient, sensitivity, slopes
 from srgp import kernels as k
+from srgp.sources import as_source
 
 sites = importlib.import_module("srgp.learners.sites")
 
@@ -206,8 +207,9 @@ def test_fast_slopes_equal_those_of_any_kernel(name: str) -> None:
     assert slopes.is_stationary(kernel)
     for shift in (0.0, 1e3):
         p = shifted_problem(shift)
-        K = kernel.covariance(p.R, p.X)
-        np.testing.assert_allclose(slopes.kernel_matrix(kernel, p.R, p.X), K, rtol=1e-13)
+        K = kernel.covariance(p.R, p.X) * np.sqrt(p.weights)
+        found_K = slopes.kernel_matrix(kernel, p.R, p.X, p.weights)
+        np.testing.assert_allclose(found_K, K, rtol=1e-13)
         block = (kernel, p.R, K, p.X, p.y, p.weights)
         raw, found = slopes.slopes(kernel, p.R, slopes.products(*block))
         generic = slopes.products_generic(*block)
@@ -233,8 +235,11 @@ def test_pullback_equals_reverse_differentiation(name: str) -> None:
     for shift in (0.0, 1e3):
         p = shifted_problem(shift)
         at = rng.normal(size=(6, 25))
-        _, back = jax.vjp(lambda kernel, R, X=p.X: kernel.covariance(R, X), kernel, p.R)
-        found = slopes.pullback(kernel, p.R, p.X, kernel.covariance(p.R, p.X), at)
+        root = np.sqrt(p.weights)
+        K, back = jax.vjp(
+            lambda kernel, R, X=p.X, root=root: kernel.covariance(R, X) * root, kernel, p.R
+        )
+        found = slopes.pullback(kernel, p.R, p.X, K, at, p.weights)
         for x, y in zip(found, back(at), strict=True):
             assert_close(x, y, 1e-9)
             assert jax.tree.structure(x) == jax.tree.structure(y)
@@ -301,7 +306,7 @@ def finite_differences(model: srgp.Model, X: np.ndarray, y: np.ndarray) -> np.nd
 
 
 @pytest.mark.parametrize("model_name", ["SoR", "VFE"])
-def test_both_routes_agree(model_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_routes_agree(model_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(seed=6, Q=2)
     model = srgp.Model(KERNELS["SE"][0], p.noise, p.R, MODELS[model_name][0])
     data = (p.X, p.y, p.weights)
@@ -312,6 +317,14 @@ def test_both_routes_agree(model_name: str, monkeypatch: pytest.MonkeyPatch) -> 
     whitened, whitened_at = srgp.value_and_grad(model, data)
     assert value == pytest.approx(whitened, rel=1e-11)
     assert_close(at, whitened_at, 1e-9)
+    monkeypatch.setattr(gradient, "PULLS_DIRECTLY", 0.0)
+    _, twice_whitened_at = srgp.value_and_grad(model, data)
+    assert_close(at, twice_whitened_at, 1e-9)
+    value, differentiated_at = gradient._differentiated(
+        jax.tree.map(jnp.asarray, model), as_source(data), 64
+    )
+    assert value == pytest.approx(whitened, rel=1e-11)
+    assert_close(at, differentiated_at, 1e-9)
 
 
 @pytest.mark.parametrize("lengthscale", [1.0, 8.0, 16.0, 64.0])
@@ -406,7 +419,7 @@ def test_data_of_other_columns_are_refused(name: str, columns: int) -> None:
 def site_problem() -> tuple[jax.Array, slopes.Raw, jax.Array]:
     p = problem(seed=10, Q=2)
     kernel = jax.tree.map(jnp.asarray, KERNELS["SE"][0])
-    K = kernel.covariance(p.R, p.X)
+    K = kernel.covariance(p.R, p.X) * np.sqrt(p.weights)
     raw = slopes.products_generic(kernel, p.R, K, p.X, p.y, p.weights).raw
     return kernel.covariance(p.R, p.R), raw, jnp.asarray(p.noise)
 

@@ -109,7 +109,7 @@ def _add(
     y: HostArray,
     w: HostArray,
 ) -> Raw:
-    K = kernel_matrix(model.kernel, model.inducing, X)
+    K = kernel_matrix(model.kernel, model.inducing, X, w)
     return _add_block(model, whiten, total, K, X, y, w)
 
 
@@ -159,7 +159,7 @@ def _pull(
     y: HostArray,
     w: HostArray,
 ) -> Model:
-    K = kernel_matrix(model.kernel, model.inducing, X)
+    K = kernel_matrix(model.kernel, model.inducing, X, w)
     return _pull_block(model, at, whiten, gradient, K, X, y, w)
 
 
@@ -188,14 +188,15 @@ def raw_pullback(
 ) -> Model:
     """The gradient of a function of the raw sums through one block, given its derivative in them.
 
-    K̄ = (2Φ̄K + b̄yᵀ) Diag(w), pulled back to kernel and R, and κ's own derivative. With a whitener,
-    Φ̄ and b̄ are derivatives in whitened sums, and K̄ = L⁻ᵀ(2Φ̄L⁻¹K + b̄yᵀ) Diag(w).
+    K̄ = 2Φ̄K + b̄yᵀDiag(√w) for K = k(R, X) Diag(√w), pulled back to kernel and R, and κ's own
+    derivative. With a whitener, Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ(2Φ̄L⁻¹K + …).
     """
-    columns = at.b.reshape(len(K), -1) @ y.reshape(len(X), -1).T
-    at_K = ((2.0 * at.Phi) @ (K if whiten is None else whiten(K)) + columns) * w
+    weighted = (y.T * jnp.sqrt(w)).reshape(-1, len(X))
+    columns = at.b.reshape(len(K), -1) @ weighted
+    at_K = (2.0 * at.Phi) @ (K if whiten is None else whiten(K)) + columns
     if whiten is not None:
         at_K = whiten.inverse.T @ at_K
-    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K)
+    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K, w)
     variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
     kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
     return shaped_like(model, kernel, jnp.zeros(()), R)

@@ -66,7 +66,7 @@ def is_structured(approximation: Approximation) -> bool:
 def block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts:
     """The contribution of a block of rows at θ; blocks of the same θ add."""
     if is_structured(model.approximation):
-        K = kernel_matrix(model.kernel, model.inducing, X)
+        K = kernel_matrix(model.kernel, model.inducing, X, w)
         return _structured_parts(model, K, X, y, w)
     # A few directions at a time: their tangents of k(R, X) are held in memory together.
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(model))

@@ -74,15 +74,16 @@ def is_se(kernel: Kernel) -> TypeGuard[SE]:
 
 
 def kernel_matrix(
-    kernel: Kernel, R: Float[Array, "M D"], X: Float[HostArray, "B D"]
+    kernel: Kernel, R: Float[Array, "M D"], X: Float[HostArray, "B D"], w: Float[HostArray, " B"]
 ) -> Float[Array, "M B"]:
-    """k(R, X), for use outside of compiled code.
+    """K = k(R, X) Diag(√w), for use outside of compiled code.
 
     In two calls where it can be: compiled together, distances and exponentials take twice as long.
+    The weights come along at no cost here, and every sum over rows is one of products of K.
     """
     if is_stationary(kernel):
-        return _profile(kernel, _distances(kernel, R, X))
-    return _covariance(kernel, R, X)
+        return _profile(kernel, _distances(kernel, R, X), w)
+    return _covariance(kernel, R, X, w)
 
 
 @jax.jit
@@ -91,13 +92,13 @@ def _distances(kernel: Stationary, R: Array, X: Array) -> Array:
 
 
 @jax.jit
-def _profile(kernel: Stationary, r2: Array) -> Array:
-    return kernel.variance * kernel.profile(r2)
+def _profile(kernel: Stationary, r2: Array, w: Array) -> Array:
+    return kernel.variance * kernel.profile(r2) * jnp.sqrt(w)
 
 
 @jax.jit
-def _covariance(kernel: Kernel, R: Array, X: Array) -> Array:
-    return kernel.covariance(R, X)
+def _covariance(kernel: Kernel, R: Array, X: Array, w: Array) -> Array:
+    return kernel.covariance(R, X) * jnp.sqrt(w)
 
 
 def products(
@@ -108,7 +109,7 @@ def products(
     y: Float[Array, "B *Q"],
     w: Float[Array, " B"],
 ) -> Products:
-    """The products of one block of rows, K = k(R, X) being at hand; w = 0 marks padding."""
+    """The products of one block of rows, given K = k(R, X) Diag(√w); w = 0 marks padding."""
     if is_se(kernel):
         return _products_se(kernel, R, K, X, y, w)
     if is_stationary(kernel):
@@ -148,9 +149,10 @@ def products_generic(
         jax.jvp(lambda phi: unravel(phi).covariance(R, X), (phi,), (jnp.eye(P)[p],))[1]
         for p in range(P)
     ]
-    Kw = K * w
+    root = jnp.sqrt(w)
+    Kw = K * root
     return Products(
-        _raw(kernel, K @ Kw.T, Kw @ y, X, y, w),
+        _raw(kernel, K @ K.T, Kw @ y, X, y, w),
         tuple(E @ Kw.T for E in moved),
         jnp.stack([(E * w) @ y for E in moved]),
         _kappa_slope(kernel, X, w),
@@ -158,10 +160,9 @@ def products_generic(
 
 
 def _products_se(kernel: SE, R: Array, K: Array, X: Array, y: Array, w: Array) -> Products:
-    # Every product is symmetric: K Diag(w x²) Kᵀ = (K Diag(√w |x|)) (...)ᵀ.
+    # Every product is symmetric: K Diag(x²) Kᵀ = (K Diag(|x|)) (...)ᵀ.
     x, squares = _centred(kernel, R, X)
     root = jnp.sqrt(w)
-    K = K * root
     scaled = [K * x[:, d] for d in range(x.shape[1])]
     first = tuple(gram_rows(Y, K) for Y in scaled)
     if _is_shared(kernel):
@@ -177,18 +178,19 @@ def _products_stationary(
     kernel: Stationary, R: Array, K: Array, X: Array, y: Array, w: Array
 ) -> Products:
     x, squares = _centred(kernel, R, X)
-    moments = jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1) * w[:, None]
+    root = jnp.sqrt(w)
+    moments = jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1) * root[:, None]
     r2 = kernel.squared_distance(kernel._select(R), kernel._select(X))
     G = 2.0 * kernel.variance * jax.jvp(kernel.profile, (r2,), (jnp.ones_like(r2),))[1]
-    extra = [E * w for E in _extra_derivatives(kernel, r2)]
+    extra = [E * root for E in _extra_derivatives(kernel, r2)]
+    weighted = (y.T * root).T
     matrices = [(G * p) @ K.T for p in moments.T] + [E @ K.T for E in extra]
     vectors = [
-        jnp.moveaxis(jnp.tensordot(G, _times(moments, y), 1), 1, 0),
-        *((E @ y)[None] for E in extra),
+        jnp.moveaxis(jnp.tensordot(G, _times(moments, weighted), 1), 1, 0),
+        *((E @ weighted)[None] for E in extra),
     ]
-    Kw = K * w
     return Products(
-        _raw(kernel, Kw @ K.T, Kw @ y, X, y, w),
+        _raw(kernel, K @ K.T, K @ weighted, X, y, w),
         tuple(matrices),
         jnp.concatenate(vectors),
         _kappa_slope(kernel, X, w),
@@ -233,11 +235,12 @@ def pullback(
     X: Float[Array, "B D"],
     K: Float[Array, "M B"],
     cotangent: Float[Array, "M B"],
+    w: Float[Array, " B"] | None = None,
 ) -> tuple[Kernel, Float[Array, "M D"]]:
-    """Σ ⟨cotangent, ∂k(R, X)⟩ in kernel and R, where K = k(R, X) is at hand."""
+    """Σ ⟨cotangent, ∂K⟩ in kernel and R, where K = k(R, X) Diag(√w) is at hand; w = 1 if none."""
     if not is_se(kernel):
         _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, X), kernel, R)
-        return back(cotangent)
+        return back(cotangent if w is None else cotangent * jnp.sqrt(w))
     # As products with the monomials of x: two passes over (M, B) instead of two for each input.
     x, squares = _centred(kernel, R, X)
     d = x.shape[1]
@@ -272,10 +275,8 @@ def pullback_inducing(
 def raw_sums(
     kernel: Kernel, K: Float[Array, "M B"], X: Array, y: Float[Array, "B *Q"], w: Array
 ) -> Raw:
-    """The raw sums of one block, Φ as the block rows of its lower half."""
-    root = jnp.sqrt(w)
-    scaled = K * root
-    return _raw(kernel, gram_rows(scaled), scaled @ (y.T * root).T, X, y, w)
+    """The raw sums of one block, given K = k(R, X) Diag(√w); Φ as the rows of its lower half."""
+    return _raw(kernel, gram_rows(K), K @ (y.T * jnp.sqrt(w)).T, X, y, w)
 
 
 def _raw(kernel: Kernel, Phi: object, b: Array, X: Array, y: Array, w: Array) -> Raw:

@@ -151,7 +151,7 @@ def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> 
 
 def block_rows(model: Model) -> int:
     """Rows of one compiled block: one shape for each model, whatever the number of rows."""
-    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), 256, 16384))))
+    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), 256, 8192))))
     if isinstance(model.approximation, PITC):
         size = model.approximation.block_size
         return max(rows // size, 1) * size

@@ -7,7 +7,6 @@ from srgp.learners.auto import Auto
 from srgp.learners.base import (
     Callback,
     History,
-    Journal,
     Learned,
     Learner,
     Record,
@@ -26,7 +25,6 @@ __all__ = [
     "Auto",
     "Exact",
     "History",
-    "Journal",
     "Learned",
     "Learner",
     "Record",
@@ -50,7 +48,6 @@ def learn(
     max_seconds: float | None = None,
     progress: bool = False,
     seed: int = 0,
-    journal: Journal | None = None,
 ) -> Learned:
     """Learn kernel parameters, noise and inducing inputs by maximising the bound of the data.
 
@@ -67,8 +64,6 @@ def learn(
     max_seconds: end at the first report after so long.
     progress:    print one line a report.
     seed:        the same seed gives the same result.
-    journal:     `srgp.checkpoints.Checkpoints(folder)`: a run that was interrupted, started again
-                 with the same arguments, goes on where it was and ends in the same model.
 
     >>> import numpy as np, srgp
     >>> rng = np.random.default_rng(0)
@@ -91,7 +86,6 @@ def learn(
         patience=patience,
         max_seconds=max_seconds,
         seed=seed,
-        journal=journal,
     )
 
 

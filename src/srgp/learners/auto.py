@@ -102,7 +102,7 @@ class _Relay:
     def advance(self) -> None:
         """The next learner starts from the last report."""
         self.spent += self.last.epoch
-        self.task = self.task._replace(start=self.last.values, stage=self.task.stage + 1)
+        self.task = self.task._replace(start=self.last.values)
 
     def follow(self, learner: Exact | Sites) -> None:
         """Let a learner go on from here."""

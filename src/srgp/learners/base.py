@@ -22,18 +22,6 @@ from srgp.sources import Batch, Source, as_source, first_row
 from srgp.statistics import Statistics, block_rows, summarise_blocks
 
 
-class Journal(Protocol):
-    """Where a learner writes down what it needs to go on after an interruption."""
-
-    def save(self, name: str, state: Any) -> None:
-        """Keep a tree of arrays and numbers under a name; all of it, or nothing."""
-        ...
-
-    def load(self, name: str, like: Any) -> Any | None:
-        """What was kept under the name, in the structure of `like`; None if there is nothing."""
-        ...
-
-
 class Task(NamedTuple):
     """What a learner works on."""
 
@@ -46,17 +34,6 @@ class Task(NamedTuple):
     seconds: float  # how long learning may take
     present: int  # rows of weight above 0
     prior_share: float = 1.0  # of the priors, where the source is a sample of the data
-    journal: Journal | None = None
-    stage: int = 0  # of a learner that combines others
-
-    def save(self, name: str, state: Any) -> None:
-        """Keep the state of this stage, if a journal is kept at all."""
-        if self.journal is not None:
-            self.journal.save(f"{self.stage}-{name}", state)
-
-    def load(self, name: str, like: Any) -> Any | None:
-        """The state that an interrupted run kept at this stage, if any."""
-        return None if self.journal is None else self.journal.load(f"{self.stage}-{name}", like)
 
 
 class Report(NamedTuple):
@@ -159,12 +136,11 @@ def run(
     patience: int | None = None,
     max_seconds: float | None = None,
     seed: int = 0,
-    journal: Journal | None = None,
 ) -> Learned:
     """Let a learner work until it, the callback, patience or the clock says stop."""
     source = as_source(data)
     _, y, _ = first_row(source, model.inducing.shape[1])
-    task = make_task(model, source, fixed, priors, seed, max_seconds)._replace(journal=journal)
+    task = make_task(model, source, fixed, priors, seed, max_seconds)
     held_out = None if validation is None else _checked(model, y.shape[1:], *validation)
     watch = _Watch(task, callback, patience, held_out)
     with quiet_blas():

@@ -102,7 +102,7 @@ class Sites:
                 rate = guard.factor * self.learning_rate * schedule(done / (self.epochs * steps))
                 pieces = list(chunks(batch, rows))
                 model = _model(task.coordinates, values)
-                matrices = [kernel_matrix(model.kernel, model.inducing, c[0]) for c in pieces]
+                matrices = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
                 raw = None
                 for K, piece in zip(matrices, pieces, strict=True):
                     raw = _add_raw(model, raw, K, *piece)
