@@ -18,7 +18,7 @@ from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, so
 from srgp.model import Basis, Model
 from srgp.moving import check_comparable, noise_ratio, transfer
 from srgp.posterior import Posterior
-from srgp.precision import Array, Scalar, double
+from srgp.precision import Array, OnDevice, Scalar, double
 from srgp.statistics import Statistics, Sums, check_belongs, observe
 
 # Rows that one compiled call takes in; a shorter batch is padded, but only its own rows are run.
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Filter:
+class Filter(OnDevice):
     """Kalman form of a sparse GP at fixed θ: a sample costs O(M²), and nothing grows with time.
 
     Immutable: `update` returns a new filter and leaves the old one as it was. After any sequence of

@@ -16,7 +16,7 @@ from srgp.approximations import VFE, Approximation
 from srgp.checks import as_inputs, as_positive
 from srgp.kernels import Kernel
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
-from srgp.precision import Array, Scalar, double, is_traced
+from srgp.precision import Array, OnDevice, Scalar, double, is_traced
 
 
 class Basis(NamedTuple):
@@ -39,7 +39,7 @@ class Basis(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class Model(OnDevice):
     """y = f(x) + ε with f a sparse GP: u = f(R) ~ N(0, K_RR), ε ~ N(0, σ²).
 
     kernel:        any of `srgp.kernels`, their sums and products, or your own.

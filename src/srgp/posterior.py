@@ -17,7 +17,7 @@ from srgp.checks import as_count, as_inputs, finite, padded_blocks, shared_varia
 from srgp.kernels.nonstationary import noise_at
 from srgp.linalg import inverse_lower, sample_normal
 from srgp.model import Basis, Model
-from srgp.precision import Array, Scalar, Seed, as_key, double
+from srgp.precision import Array, OnDevice, Scalar, Seed, as_key, double
 from srgp.statistics import Statistics, Sums, at_noise, check_belongs
 
 # Points are predicted in blocks of one of these sizes, so that each is compiled once.
@@ -25,7 +25,7 @@ PREDICTION_ROWS = (1, 32, 1024)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Posterior:
+class Posterior(OnDevice):
     """f | data, in whitened weights v = L⁻¹u ~ N(mean, root rootᵀ), LLᵀ = K_RR.
 
         f_* ~ N( W_*ᵀ mean,  W_*ᵀ root rootᵀ W_* + V_* ),   W_* = L⁻¹ k(R, X_*)      (paper: eq. 17)

@@ -6,6 +6,7 @@ only, takes anything NumPy understands and gives NumPy arrays back, which no lat
 JAX operation can silently truncate.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -54,3 +55,21 @@ def as_key(seed: Seed) -> Key[jax.Array, ""]:
     if np.shape(seed) == (2,):  # the older kind of key, jax.random.PRNGKey
         return jax.random.wrap_key_data(jnp.asarray(seed, dtype=jnp.uint32))
     return jax.random.key(seed)
+
+
+class OnDevice:
+    """Dataclasses that hold JAX arrays: pickled as NumPy arrays, which keep their precision.
+
+    JAX would read its own back in the precision of the moment, which is single by default.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        def plain(x: Any) -> Any:
+            return np.asarray(x) if isinstance(x, jax.Array) else x
+
+        # Fields alone: what was derived from them is made again where it is needed.
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {f.name: jax.tree.map(plain, getattr(self, f.name)) for f in fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from srgp.linalg import JitterWarning
 from srgp.model import Model
 from srgp.parameters import Prior
 from srgp.posterior import Posterior, posterior
+from srgp.precision import OnDevice
 from srgp.scaling import Scaled, Scaler
 from srgp.sources import Arrays, Source, as_source
 from srgp.statistics import Statistics, block_rows, summarise_blocks
@@ -105,8 +107,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     >>> est.partial_fit(X[400:], y[400:]).n_samples_seen_
     500
     """
-
-    _posterior: Posterior | None
 
     def __init__(
         self,
@@ -263,9 +263,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     def posterior_(self) -> Posterior:
         """The posterior in the model's own units, with all that `srgp.Posterior` offers."""
         check_is_fitted(self)
-        if self._posterior is None:
-            self._posterior = posterior(self.model_, self.statistics_)
-        return self._posterior
+        return self._answers.posterior
 
     @property
     def bound_(self) -> float:
@@ -289,7 +287,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     def jitter_(self) -> float:
         """What was added to the diagonal of K_RR, as a share of its largest entry: mostly 0."""
         check_is_fitted(self)
-        return self.model_.jitter
+        with quiet():
+            return self.model_.jitter
 
     @property
     def noise_std_(self) -> np.ndarray:
@@ -436,9 +435,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
 
     def _set_statistics(self, statistics: Statistics, weight: float) -> None:
         self.statistics_, self.weight_seen_ = statistics, weight
-        with quiet():
-            _ = self.model_.basis
-        self._posterior = None
+        self._answers = _Answers(self.model_, statistics)
 
     def _approximation(self) -> Approximation:
         return _named(self.approximation, APPROXIMATIONS, Approximation, "approximation")
@@ -483,6 +480,19 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                 return inducing.greedy(kernel, X, M, seed=seed)
         choose = inducing.kmeans if self.inducing == "kmeans" else inducing.random
         return choose(X, M, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answers(OnDevice):
+    """The posterior, made when first asked for."""
+
+    model: Model
+    statistics: Statistics
+
+    @functools.cached_property
+    def posterior(self) -> Posterior:
+        with quiet():
+            return posterior(self.model, self.statistics)
 
 
 @contextlib.contextmanager

@@ -137,6 +137,7 @@ def summarise(
     return summarise_blocks(model, padded_blocks((X, y, weights), block_rows(model)))
 
 
+@double
 def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> Statistics:
     """The statistics of checked blocks of (X, y, weights), each of `block_rows(model)` rows."""
     approximation, basis = model.approximation, model.basis

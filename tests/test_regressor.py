@@ -1,0 +1,336 @@
+"""The scikit-learn front: its contract, and that it says what the core says."""
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import srgp
+from srgp import SparseGPRegressor, learners, storage
+from srgp import kernels as k
+from srgp.regressor import merge_repeats
+from srgp.sources import Arrays
+
+FEW = learners.Exact(iterations=15)
+
+
+# Ten inducing inputs: so that most of its small data sets have as many, and compile once.
+@parametrize_with_checks([SparseGPRegressor(n_inducing=10)])
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        # They hand in data of every kind, such as one column far from zero.
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+def data(N: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two inputs of very different units, targets far from zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform([0.0, -1e-3], [10.0, 1e-3], (N, 2))
+    return X, 500.0 + 20.0 * np.sin(X[:, 0]) + 5e3 * X[:, 1] + rng.normal(size=N)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SparseGPRegressor:
+    return SparseGPRegressor(n_inducing=20).fit(*data())
+
+
+def again(est: SparseGPRegressor) -> SparseGPRegressor:
+    return pickle.loads(pickle.dumps(est))
+
+
+def test_answers_are_in_the_users_units(fitted: SparseGPRegressor) -> None:
+    X, y = data(seed=1)
+    mean, deviation = fitted.predict(X, return_std=True)
+    assert np.sqrt(np.mean((y - mean) ** 2)) == pytest.approx(1.0, abs=0.15)
+    assert 0.92 < np.mean(np.abs(y - mean) < 1.96 * deviation) < 0.98
+    assert fitted.noise_std_ == pytest.approx(1.0, rel=0.15)
+    assert fitted.inducing_points_.shape == (20, 2)
+    assert np.ptp(fitted.inducing_points_[:, 0]) > 5.0
+    assert np.abs(fitted.inducing_points_[:, 1]).max() < 0.01
+    assert fitted.lengthscales_[0] > 100 * fitted.lengthscales_[1]
+    without = fitted.predict(X, return_std=True, include_noise=False)[1]
+    np.testing.assert_allclose(deviation**2 - without**2, fitted.noise_std_**2, rtol=1e-9)
+    assert fitted.score(X, y) > 0.99
+
+
+def test_the_bound_is_that_of_the_data_in_their_own_units(fitted: SparseGPRegressor) -> None:
+    """The full GP of the same model, moved to the user's units by hand, is bounded by it."""
+    X, y = data()
+    spread = fitted.scaler_.y_spread
+    kernel = k.SE(
+        variance=fitted.model_.kernel.variance * spread**2, lengthscales=fitted.lengthscales_
+    )
+    model = srgp.Model(kernel, fitted.noise_std_**2, fitted.inducing_points_)
+    expected = srgp.log_bound(model, srgp.summarise(model, X, y - fitted.scaler_.y_centre))
+    assert fitted.bound_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_joint_covariance_and_samples(fitted: SparseGPRegressor) -> None:
+    X, _ = data(5, seed=2)
+    mean, deviation = fitted.predict(X, return_std=True, include_noise=False)
+    same, covariance = fitted.predict(X, return_cov=True, include_noise=False)
+    np.testing.assert_array_equal(mean, same)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), deviation, rtol=1e-6)
+    drawn = fitted.sample_y(X, 4000, random_state=1)
+    assert drawn.shape == (5, 4000)
+    np.testing.assert_allclose(drawn.mean(1), mean, atol=5 * deviation.max() / np.sqrt(4000))
+    np.testing.assert_allclose(np.cov(drawn), covariance, atol=0.15 * covariance.max())
+    np.testing.assert_array_equal(drawn, fitted.sample_y(X, 4000, random_state=1))
+
+
+def test_partial_fit_is_one_exact_posterior() -> None:
+    X, y = data()
+    parts = SparseGPRegressor(n_inducing=15, learner=FEW).fit(X[:250], y[:250])
+    theta = parts.model_
+    for i in range(250, 400, 30):
+        parts.partial_fit(X[i : i + 30], y[i : i + 30])
+    assert parts.model_ is theta
+    assert parts.n_samples_seen_ == 400
+    Xs, ys = parts.scaler_.inputs(X), parts.scaler_.targets(y)
+    whole = srgp.summarise(theta, Xs, ys)
+    mean, variance = srgp.posterior(theta, whole).predict(Xs, noise=True)
+    found, deviation = parts.predict(X, return_std=True)
+    np.testing.assert_allclose(found, parts.scaler_.targets_back(mean), rtol=1e-9)
+    np.testing.assert_allclose(deviation, np.sqrt(variance) * parts.scaler_.y_spread, rtol=1e-8)
+    assert parts.bound_ == pytest.approx(
+        srgp.log_bound(theta, whole) - 400 * np.log(parts.scaler_.y_spread), rel=1e-9
+    )
+
+
+def test_unlearn_merge_and_restart(fitted: SparseGPRegressor) -> None:
+    X, y = data(60, seed=3)
+    one = again(fitted).partial_fit(X, y)
+    assert one.bound_ != pytest.approx(fitted.bound_, rel=1e-3)
+    merged = again(fitted).merge(again(fitted).restart().partial_fit(X, y))
+    assert merged.n_samples_seen_ == one.n_samples_seen_ == 460
+    np.testing.assert_allclose(merged.predict(X), one.predict(X), rtol=1e-10)
+    assert merged.bound_ == pytest.approx(one.bound_, rel=1e-12)
+    one.unlearn(X, y)
+    assert one.n_samples_seen_ == 400
+    np.testing.assert_allclose(one.predict(X), fitted.predict(X), rtol=1e-8)
+    assert one.bound_ == pytest.approx(fitted.bound_, rel=1e-9)
+
+
+def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:
+    X, y = data(30, seed=4)
+    est, before = again(fitted), fitted.predict(X)
+    with pytest.raises(ValueError, match="standardise their data differently"):
+        est.merge(SparseGPRegressor(n_inducing=20, learner=FEW).fit(X, y))
+    with pytest.raises(ValueError, match="only 400 were learned"):
+        est.unlearn(*data(500, seed=5))
+    with pytest.raises(ValueError, match="not for both"):
+        est.predict(X, return_std=True, return_cov=True)
+    with pytest.raises(ValueError, match="outputs of shape"):
+        est.partial_fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="NaN"):
+        est.partial_fit(X, np.where(y > y[0], y, np.nan))
+    with pytest.raises(ValueError, match="4096 at most"):
+        est.sample_y(np.zeros((5000, 2)))
+    est.forgetting = 0.0
+    with pytest.raises(ValueError, match="forgetting"):
+        est.partial_fit(X, y)
+    est.forgetting = 0.5
+    with pytest.raises(ValueError, match="partly forgotten"):
+        est.unlearn(X, y)
+    np.testing.assert_array_equal(est.predict(X), before)
+    with pytest.raises(NotFittedError):
+        SparseGPRegressor().predict(X)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"kernel": "sine"}, "kernel must be one of se"),
+        ({"approximation": "exact"}, "approximation must be one of sor"),
+        ({"learner": "adam"}, "learner must be one of auto"),
+        ({"inducing": "corners"}, "inducing must be 'kmeans'"),
+        ({"inducing": [[1.0]]}, "1 columns"),
+        ({"n_inducing": 0}, "n_inducing must be a whole number"),
+    ],
+)
+def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SparseGPRegressor(**parameters).fit(*data(40))
+
+
+def test_forgetting_lets_the_past_count_less() -> None:
+    X, y = data(100)
+    est = SparseGPRegressor(n_inducing=10, learner=FEW, forgetting=0.1).fit(X, y)
+    est.partial_fit(X, y + 30.0)
+    # 10 rows' worth of the old level, 100 of the new.
+    assert est.n_samples_seen_ == 110
+    assert np.mean(est.predict(X) - y) == pytest.approx(30.0 * 100 / 110, abs=1.5)
+
+
+def test_a_weight_counts_rows() -> None:
+    X, y = data(60)
+    counts = np.random.default_rng(0).integers(0, 4, 60)
+    weighted = SparseGPRegressor(n_inducing=10, learner=FEW).fit(X, y, sample_weight=counts)
+    repeated = SparseGPRegressor(n_inducing=10, learner=FEW).fit(
+        np.repeat(X, counts, 0), np.repeat(y, counts)
+    )
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    assert weighted.bound_ == repeated.bound_
+    assert weighted.n_samples_seen_ == counts.sum()
+    # The bound is that of the rows, each as often as it counts.
+    scaled = (repeated.scaler_.inputs(X), repeated.scaler_.targets(y))
+    Xs, ys = (np.repeat(a, counts, 0) for a in scaled)
+    whole = srgp.log_bound(repeated.model_, srgp.summarise(repeated.model_, Xs, ys))
+    scale = counts.sum() * np.log(repeated.scaler_.y_spread)
+    assert repeated.bound_ == pytest.approx(whole - scale, rel=1e-10)
+
+
+def test_repeats_are_merged_and_sorted() -> None:
+    merged = merge_repeats(Arrays([[2.0], [1.0], [2.0], [2.0]], [5.0, 4.0, 5.0, 6.0], [1, 2, 3, 0]))
+    assert merged.X.ravel().tolist() == [1.0, 2.0]
+    assert merged.y.tolist() == [4.0, 5.0]
+    assert merged.w.tolist() == [2.0, 4.0]
+
+
+def test_several_outputs() -> None:
+    X, y = data(200)
+    both = SparseGPRegressor(n_inducing=15).fit(X, np.column_stack([y, 1e-3 * np.cos(X[:, 0])]))
+    mean, deviation = both.predict(X, return_std=True)
+    assert mean.shape == deviation.shape == (200, 2)
+    assert both.predict(X[:3], return_cov=True)[1].shape == (3, 3, 2)
+    assert both.sample_y(X[:3], 4).shape == (3, 2, 4)
+    assert np.corrcoef(mean[:, 1], np.cos(X[:, 0]))[0, 1] > 0.999
+    assert deviation[0, 0] > 500 * deviation[0, 1]
+
+
+@pytest.mark.parametrize("approximation", ["sor", "dtc", "fitc", "pep", "tighter_vfe", srgp.VFE()])
+def test_every_approximation(approximation: Any) -> None:
+    X, y = data(150)
+    est = SparseGPRegressor(n_inducing=8, approximation=approximation, learner=FEW).fit(X, y)
+    assert est.score(X, y) > 0.9
+    assert np.isfinite(est.bound_)
+    assert est.n_samples_seen_ == 150
+
+
+@pytest.mark.parametrize("inducing", ["random", "greedy", data()[0][:12]])
+def test_every_choice_of_inducing_inputs(inducing: Any) -> None:
+    X, y = data(150)
+    est = SparseGPRegressor(n_inducing=12, inducing=inducing, learner=FEW).fit(X, y)
+    assert est.inducing_points_.shape == (12, 2)
+    assert est.score(X, y) > 0.9
+
+
+def test_a_kernel_of_ones_own_and_names() -> None:
+    X, y = data(150)
+    start = k.SE() + k.Linear()
+    est = SparseGPRegressor(start, n_inducing=8, learner=FEW).fit(X, y)
+    assert type(est.model_.kernel) is type(start)
+    with pytest.raises(AttributeError, match="no lengthscales"):
+        _ = est.lengthscales_
+    kept = SparseGPRegressor("matern52", n_inducing=8, learner=None).fit(X, y)
+    assert isinstance(kept.model_.kernel, k.Matern52)
+    assert kept.history_ is None
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_and_their_names(frame: Any) -> None:
+    X, y = data(80)
+    table = frame({"hour": X[:, 0], "level": X[:, 1]})
+    est = SparseGPRegressor(n_inducing=8, learner=FEW).fit(table, y)
+    assert est.feature_names_in_.tolist() == ["hour", "level"]
+    plain = SparseGPRegressor(n_inducing=8, learner=FEW).fit(X, y)
+    np.testing.assert_array_equal(est.predict(table), plain.predict(X))
+    with pytest.raises(ValueError, match="feature names"):
+        est.predict(frame({"level": X[:, 1], "hour": X[:, 0]}))
+
+
+def test_in_the_company_of_others() -> None:
+    X, y = data(120)
+    small = SparseGPRegressor(n_inducing=8, learner=FEW)
+    pipeline = make_pipeline(StandardScaler(), small).fit(X, y)
+    assert pipeline.score(X, y) > 0.9
+    positive = TransformedTargetRegressor(small, func=np.log, inverse_func=np.exp).fit(X, y)
+    assert positive.score(X, y) > 0.9
+    search = GridSearchCV(small, {"n_inducing": [2, 8]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"n_inducing": 8}
+    assert clone(small).get_params()["learner"] is not None
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    X, y = data(150)
+    one, two, other = (
+        SparseGPRegressor(n_inducing=8, learner=FEW, random_state=seed).fit(X, y).predict(X)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).any()
+
+
+def test_out_of_core_is_the_same_as_in_memory() -> None:
+    X, y = data(300)
+    batches = [(X[i : i + 70], y[i : i + 70]) for i in range(0, 300, 70)]
+    est = SparseGPRegressor(inducing=X[:10], learner=FEW)
+    streamed, held = clone(est).fit_source(batches), clone(est).fit(X, y)
+    np.testing.assert_allclose(streamed.predict(X), held.predict(X), rtol=2e-3)
+    assert streamed.bound_ == pytest.approx(held.bound_, rel=1e-3)
+    grown = again(held).partial_fit_source(batches)
+    twice = again(held).partial_fit(X, y)
+    np.testing.assert_allclose(grown.predict(X), twice.predict(X), rtol=1e-8)
+    assert grown.n_samples_seen_ == 600
+
+
+def test_files_keep_every_bit(tmp_path: Path, fitted: SparseGPRegressor) -> None:
+    X, y = data(40, seed=6)
+    path = tmp_path / "model.srgp"
+    fitted.save(path)
+    loaded = SparseGPRegressor.load(path)
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.bound_ == fitted.bound_
+    assert loaded.get_params() == fitted.get_params()
+    assert [r.bound for r in loaded.history_] == [r.bound for r in fitted.history_]
+    more, expected = loaded.partial_fit(X, y), again(fitted).partial_fit(X, y)
+    np.testing.assert_array_equal(more.predict(X), expected.predict(X))
+    np.testing.assert_allclose(more.unlearn(X, y).predict(X), fitted.predict(X), rtol=1e-8)
+
+
+def test_files_keep_objects_given_as_parameters(tmp_path: Path) -> None:
+    X, y = data(60)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    given = SparseGPRegressor(
+        k.SE() * k.Matern32(), inducing=X[:7], approximation=srgp.PEP(0.3), learner=FEW
+    ).fit(table, y)
+    given.save(tmp_path / "m.srgp")
+    loaded = SparseGPRegressor.load(tmp_path / "m.srgp")
+    assert loaded.feature_names_in_.tolist() == ["a", "b"]
+    assert loaded.learner == FEW
+    assert loaded.approximation == srgp.PEP(0.3)
+    np.testing.assert_array_equal(loaded.inducing, X[:7])
+    np.testing.assert_array_equal(clone(loaded).fit(table, y).predict(table), given.predict(table))
+    model = given.model_
+    storage.write(tmp_path / "bare.srgp", storage.Saved(model))
+    with pytest.raises(ValueError, match="no regressor"):
+        SparseGPRegressor.load(tmp_path / "bare.srgp")
+
+
+@pytest.mark.parametrize("make", [lambda m: m, lambda m: srgp.Filter.start(m).update([0.5], 1.0)])
+def test_pickles_keep_double_precision(make: Any) -> None:
+    model = srgp.Model(k.SE(), noise=0.1, inducing=[[0.0], [1.0 / 3.0]])
+    thing = make(model)
+    _ = model.basis
+    copied = pickle.loads(pickle.dumps(thing))
+    f, g = thing, copied
+    if isinstance(thing, srgp.Model):
+        f, g = (srgp.Filter.start(x).update([0.2], 2.0) for x in (thing, copied))
+    X = np.linspace(-1, 1, 9)[:, None]
+    np.testing.assert_array_equal(f.predict(X)[0], g.predict(X)[0])
+    np.testing.assert_array_equal(
+        f.update([0.1], 3.0).predict(X)[1], g.update([0.1], 3.0).predict(X)[1]
+    )
