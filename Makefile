@@ -45,5 +45,5 @@ crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its 
 	$(BIN)/python -m benchmarks.crosscheck
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) benchmarks/.venvs site toy.png
+	rm -rf $(VENV) .jax_cache benchmarks/.venvs site toy.png
 	find . -name __pycache__ -prune -exec rm -rf {} +

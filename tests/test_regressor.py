@@ -22,6 +22,7 @@ from srgp import SparseGPRegressor, learners, storage
 from srgp import kernels as k
 from srgp.regressor import merge_repeats
 from srgp.sources import Arrays
+from srgp.tables import Table, write_table
 
 FEW = learners.Exact(iterations=15)
 
@@ -285,6 +286,25 @@ def test_out_of_core_is_the_same_as_in_memory() -> None:
     twice = again(held).partial_fit(X, y)
     np.testing.assert_allclose(grown.predict(X), twice.predict(X), rtol=1e-8)
     assert grown.n_samples_seen_ == 600
+
+
+def test_tables_in_and_out(tmp_path: Path) -> None:
+    X, y = data(200)
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": y, "z": -y}
+    write_table(tmp_path / "in.parquet", [columns])
+    table = Table(tmp_path / "in.parquet", target=["y", "z"], features=["a", "b"])
+    est = SparseGPRegressor(inducing=X[:10], learner=FEW).fit_source(table)
+    assert est.target_names_ == ("y", "z")
+    assert est.feature_names_in_.tolist() == ["a", "b"]
+    assert write_table(tmp_path / "out.csv", est.predict_source(table, keep=["b"])) == 200
+    out = pd.read_csv(tmp_path / "out.csv")
+    names = ["b", "mean_y", "deviation_y", "mean_z", "deviation_z"]
+    assert out.columns.tolist() == names
+    mean, deviation = est.predict(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]}), return_std=True)
+    np.testing.assert_allclose(out[["mean_y", "mean_z"]], mean, rtol=1e-12)
+    np.testing.assert_allclose(out[["deviation_y", "deviation_z"]], deviation, rtol=1e-12)
+    with pytest.raises(ValueError, match="the table has the features b, a"):
+        next(est.predict_source(Table(tmp_path / "in.parquet", features=["b", "a"])))
 
 
 def test_files_keep_every_bit(tmp_path: Path, fitted: SparseGPRegressor) -> None:

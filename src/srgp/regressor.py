@@ -237,9 +237,36 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             covariance = self.posterior_.covariance(X, noise=include_noise)
             scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
             return self.scaler_.targets_back(mean), scaled
-        mean, variance = self.posterior_.predict(X, noise=include_noise)
-        mean = self.scaler_.targets_back(mean)
-        return (mean, np.sqrt(variance) * self.scaler_.y_spread) if return_std else mean
+        mean, deviation = self._answer(X, include_noise)
+        return (mean, deviation) if return_std else mean
+
+    def predict_source(
+        self, table: Any, keep: Any = (), include_noise: bool = True
+    ) -> Iterator[dict[str, Any]]:
+        """Predictions for a `srgp.tables.Table`, a part at a time, as columns for `write_table`.
+
+        The columns are those to `keep` ("all" for every one), then mean and deviation; for several
+        outputs mean_NAME and deviation_NAME of each target.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and tuple(table.feature_names) != tuple(names):
+            raise ValueError(
+                f"the table has the features {', '.join(table.feature_names)}, but "
+                f"{', '.join(names)} were learned: open it with these as features."
+            )
+        count = self.scaler_.y_spread.size
+        targets = self.target_names_ or tuple(str(i) for i in range(count))
+        endings = [f"_{name}" for name in targets] if self.scaler_.y_spread.ndim else [""]
+        for part in table.inputs(keep=keep):
+            mean, deviation = self._answer(self.scaler_.inputs(part.X), include_noise)
+            answers = {"mean": mean.reshape(-1, count), "deviation": deviation.reshape(-1, count)}
+            columns = {
+                name + ending: values[:, i]
+                for i, ending in enumerate(endings)
+                for name, values in answers.items()
+            }
+            yield {**part.columns, **columns}
 
     def sample_y(
         self,
@@ -373,6 +400,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.scaler_.inputs(X)
+
+    def _answer(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation at scaled inputs, in the units of y."""
+        mean, variance = self.posterior_.predict(X, noise=noise)
+        return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
 
     def _learn(self, source: Source) -> Self:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
