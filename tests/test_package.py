@@ -48,6 +48,7 @@ LAYERS = [
     "storage",
     "regressor",
     "plots",
+    "cli",
     "experiments",
 ]
 

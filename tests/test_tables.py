@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import srgp
-from srgp import tables
 from srgp.sources import Source, as_source
-from srgp.tables import Table, write_table
+from srgp.tables import Table, readers, write_table, writer
+from srgp.tables import columns as column_types
 
 N = 53  # no multiple of any batch size, row group or file below
 NAMES = ("i", "half", "flag", "y", "w")
@@ -169,7 +169,7 @@ def test_several_targets_and_features_by_name(tmp_path: Path, route: str) -> Non
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK", 256)
+    monkeypatch.setattr(readers, "CSV_BLOCK", 256)
 
 
 def test_other_separators(tmp_path: Path) -> None:
@@ -536,7 +536,7 @@ def test_parquet_is_counted_without_reading(
     def refuse(*_: Any) -> Iterator[Any]:
         raise AssertionError("the data are read")
 
-    monkeypatch.setattr(tables._Files, "stretches", refuse)
+    monkeypatch.setattr(readers.Files, "stretches", refuse)
     assert table.count() == table.present() == N
     assert table.dropped == 0
     with pytest.raises(AssertionError, match="the data are read"):
@@ -545,13 +545,13 @@ def test_parquet_is_counted_without_reading(
 
 def test_counts_are_found_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
-    stretches = tables._Files.stretches
+    stretches = readers.Files.stretches
 
     def counted(*given: Any) -> Iterator[Any]:
         passes.append(1)
         return stretches(*given)
 
-    monkeypatch.setattr(tables._Files, "stretches", counted)
+    monkeypatch.setattr(readers.Files, "stretches", counted)
     table = Table(csv(tmp_path), "y", weight="w", missing="drop")
     assert (table.count(), table.present(), table.dropped, len(passes)) == (N, N, 0, 1)
     table = Table(csv(tmp_path), "y", weight="w", missing="drop")
@@ -749,7 +749,7 @@ def test_what_is_written_is_read_back_to_the_last_digit(tmp_path: Path, name: st
 def test_small_batches_become_large_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "ROW_GROUP", 10)
+    monkeypatch.setattr(writer, "ROW_GROUP", 10)
     write_table(tmp_path / "a.parquet", ({"a": [i, i]} for i in range(12)))
     file = pq.ParquetFile(tmp_path / "a.parquet")
     assert [file.metadata.row_group(k).num_rows for k in range(3)] == [10, 10, 4]
@@ -781,7 +781,7 @@ def test_later_batches_take_the_types_of_the_first(tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing_behind(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "ROW_GROUP", 1)
+    monkeypatch.setattr(writer, "ROW_GROUP", 1)
 
     def broken() -> Iterator[dict[str, Any]]:
         yield {"a": [1.0]}
@@ -848,7 +848,7 @@ def test_without_pyarrow_frames_work_and_files_say_what_to_install(
             raise ImportError(name)
         return builtins.__import__(name)
 
-    monkeypatch.setattr(tables, "importlib", type("without", (), {"import_module": refuse}))
+    monkeypatch.setattr(column_types, "importlib", type("without", (), {"import_module": refuse}))
     for where in (frame(), pl.DataFrame(columns())):
         table = Table(where, "y", weight="w")
         assert passed(table, 10) == list(range(N))

@@ -115,6 +115,8 @@ def posterior_1d(
         ax.plot(
             R, 0 * R + 0.03, "|", color=BLACK, ms=6, mew=0.9, transform=bottom, label="inducing"
         )
+    if grid is not None:
+        ax.set_xlim(x[0], x[-1])  # inducing inputs may lie anywhere
     _dress(ax, "x", "y")
     if legend:
         _legend_above(ax)

@@ -20,7 +20,7 @@ from srgp.approximations import Approximation
 from srgp.bound import log_bound
 from srgp.checks import as_count, as_inputs
 from srgp.kernels import Kernel, Stationary
-from srgp.learners import SRGP, Auto, Exact, Learner, Sites, learn
+from srgp.learners import SRGP, Auto, Callback, Exact, Learner, Sites, learn
 from srgp.learners.auto import random_rows
 from srgp.linalg import JitterWarning
 from srgp.model import Model
@@ -142,9 +142,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         """Learn from X (N, D) and y (N,) or (N, Q); what was learned before is gone."""
         return self._learn(self._source(X, y, sample_weight, reset=True))
 
-    def fit_source(self, data: Any) -> Self:
+    def fit_source(self, data: Any, callback: Callback | None = None) -> Self:
         """As `fit`, out of core: a `srgp.tables.Table`, a list of batches, or a function that
-        starts a pass over batches (X, y) or (X, y, sample_weight).
+        starts a pass over batches (X, y) or (X, y, sample_weight). `callback` as in `srgp.learn`.
 
         >>> import numpy as np
         >>> from srgp import SparseGPRegressor
@@ -163,7 +163,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._learn(source)
+        return self._learn(source, callback)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to the posterior, exactly, at the θ of `fit`; the first call is a `fit`.
@@ -406,7 +406,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         mean, variance = self.posterior_.predict(X, noise=noise)
         return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
 
-    def _learn(self, source: Source) -> Self:
+    def _learn(self, source: Source, callback: Callback | None = None) -> Self:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         approximation = self._approximation()
         scaler, weight = Scaler.of(source)
@@ -430,6 +430,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                     scaled,
                     learner,
                     priors=priors,
+                    callback=callback,
                     max_seconds=self.max_seconds,
                     progress=bool(self.verbose),
                     seed=seed,

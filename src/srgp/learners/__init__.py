@@ -23,6 +23,7 @@ from srgp.parameters import Prior
 __all__ = [
     "SRGP",
     "Auto",
+    "Callback",
     "Exact",
     "History",
     "Learned",

@@ -1,0 +1,12 @@
+"""The `srgp` command: tables in, models and predictions out."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; what it needs beyond the core is an extra."""
+    try:
+        from srgp.cli.commands import app
+    except ImportError as error:
+        sys.exit(f"srgp: the command line needs {error.name}: pip install 'srgp[cli]'.")
+    app(prog_name="srgp")

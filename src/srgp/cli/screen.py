@@ -1,0 +1,82 @@
+"""What the commands show: progress, a closing table or JSON, and errors in one line."""
+
+import contextlib
+import functools
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table as Shown
+
+from srgp.learners import Record
+
+P = ParamSpec("P")
+
+# Errors of the user's data, files and options; anything else is ours, and keeps its traceback.
+EXPECTED = (ValueError, OSError, ImportError, ArithmeticError)
+
+
+def clean(command: Callable[P, None]) -> Callable[P, None]:
+    """Errors that a user can mend in one line and exit code 2; Ctrl-C is 130."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        warnings.showwarning = _show_warning
+        try:
+            command(*args, **kwargs)
+        except EXPECTED as error:
+            print(f"srgp: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            print("srgp: interrupted; nothing was written.", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return wrapper
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"srgp: warning: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def watching(rows: int, quiet: bool) -> Iterator[Callable[[Record, Any], None]]:
+    """A line that tells how far learning is, for people; as a callback of `srgp.learn`."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        line = bar.add_task("reading and starting values")
+
+        def show(record: Record, model: Any) -> None:
+            known = record.bound if record.bound is not None else record.estimate
+            bound = "" if known is None else f"bound {known:,.0f}, "
+            rate = record.epoch * rows / max(record.seconds, 1e-9)
+            bar.update(
+                line, description=f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows a second"
+            )
+
+        yield show
+
+
+def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
+    """What a command did: a table for people, or one JSON object for machines."""
+    if as_json:
+        print(json.dumps(values, allow_nan=False))
+        return
+    table = Shown(title=title, show_header=False, title_justify="left")
+    for name, value in values.items():
+        table.add_row(name, _text(value))
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_text(v) for v in value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,145 @@
+"""The command line, run as its users run it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from srgp import SparseGPRegressor
+from srgp.cli.commands import app
+
+RUNNER = CliRunner()
+
+
+def run(*words: Any, code: int = 0) -> Any:
+    result = RUNNER.invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result
+
+
+def table(N: int = 300, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(0, 6, N), rng.normal(size=N)
+    return pd.DataFrame({"a": a, "b": b, "y": 10 + np.sin(a) + b + 0.1 * rng.normal(size=N)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data in two formats, and a model of the first."""
+    here = tmp_path_factory.mktemp("cli")
+    table().to_csv(here / "train.csv", index=False)
+    table(100, seed=1).to_parquet(here / "more.parquet")
+    fit = ("fit", here / "train.csv", "--target", "y", "-o", here / "m.srgp", "-m", 12)
+    run(*fit, "--learner", "exact")
+    return here
+
+
+def test_fit_writes_a_model_that_python_reads(folder: Path) -> None:
+    est = SparseGPRegressor.load(folder / "m.srgp")
+    assert est.feature_names_in_.tolist() == ["a", "b"]
+    assert est.target_names_ == ("y",)
+    assert est.n_samples_seen_ == 300
+    assert est.score(table()[["a", "b"]], table().y) > 0.98
+
+
+def test_fit_tells_how_good_it_is(folder: Path, tmp_path: Path) -> None:
+    words = ("fit", folder / "train.csv", "--target", "y", "-m", 12, "--learner", "exact")
+    words = (*words, "-o", tmp_path / "m.srgp", "--test", folder / "more.parquet")
+    told = json.loads(run(*words, "--json").stdout)
+    assert told["rows"] == 300
+    assert told["judged by"] == "test rows"
+    assert told["rows judged"] == 100
+    assert told["RMSE"] == pytest.approx(0.1, rel=0.3)
+    assert 0.85 <= told["coverage of 95 %"] <= 1.0
+    # The same seed: the same model as that of the fixture.
+    one, two = (SparseGPRegressor.load(f / "m.srgp") for f in (folder, tmp_path))
+    assert one.bound_ == two.bound_
+    shown = run(*words).stdout
+    assert "RMSE" in shown
+    assert "rows per second" in shown
+
+
+def test_predict_update_merge_and_evaluate(folder: Path, tmp_path: Path) -> None:
+    more, model = folder / "more.parquet", folder / "m.srgp"
+    run("predict", model, more, "-o", tmp_path / "out.csv", "--keep", "a,y")
+    out = pd.read_csv(tmp_path / "out.csv")
+    assert out.columns.tolist() == ["a", "y", "mean", "deviation"]
+    est = SparseGPRegressor.load(model)
+    X = table(100, seed=1)[["a", "b"]]
+    np.testing.assert_allclose(out["mean"], est.predict(X), rtol=1e-12)
+
+    told = json.loads(run("update", model, more, "-o", tmp_path / "u.srgp", "--json").stdout)
+    assert (told["rows added"], told["rows"]) == (100, 400)
+    updated = SparseGPRegressor.load(tmp_path / "u.srgp")
+    expected = est.partial_fit(X, table(100, seed=1).y)
+    np.testing.assert_allclose(updated.predict(X), expected.predict(X), rtol=1e-10)
+
+    apart = SparseGPRegressor.load(model).restart().partial_fit(X, table(100, seed=1).y)
+    apart.save(tmp_path / "apart.srgp")
+    run("merge", model, tmp_path / "apart.srgp", "-o", tmp_path / "both.srgp")
+    both = SparseGPRegressor.load(tmp_path / "both.srgp")
+    assert both.bound_ == pytest.approx(updated.bound_, rel=1e-10)
+
+    picture = tmp_path / "p.png"
+    told = json.loads(run("evaluate", model, more, "--plot", picture, "--json").stdout)
+    assert told["rows judged"] == 100
+    assert told["RMSE"] == pytest.approx(0.1, rel=0.3)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_info(folder: Path) -> None:
+    told = json.loads(run("info", folder / "m.srgp", "--json").stdout)
+    assert told["features"] == ["a", "b"]
+    assert told["targets"] == ["y"]
+    assert told["noise deviation"] == pytest.approx(0.1, rel=0.2)
+    assert "lengthscales" in run("info", folder / "m.srgp").stdout
+
+
+def test_demo(tmp_path: Path) -> None:
+    told = json.loads(run("demo", "-o", tmp_path / "d.png", "--rows", 2000, "--json").stdout)
+    assert told["RMSE"] == pytest.approx(0.2, rel=0.15)
+    assert 0.9 < told["coverage of 95 %"] < 0.99
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_user_errors_are_one_line_and_write_nothing(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.srgp"
+    train, model = folder / "train.csv", folder / "m.srgp"
+    (tmp_path / "cut.srgp").write_bytes(model.read_bytes()[:-10])
+    table().assign(a=np.nan).to_csv(tmp_path / "gaps.csv", index=False)
+    for words, message in [
+        (("fit", tmp_path / "none.csv", "--target", "y", "-o", out), "no file"),
+        (("fit", train, "--target", "z", "-o", out), "no column 'z'"),
+        (("fit", train, "--target", "y", "-o", tmp_path / "no" / "m.srgp"), "does not exist"),
+        (("fit", train, "--target", "y", "--kernel", "sine", "-o", out), "kernel must be"),
+        (("fit", tmp_path / "gaps.csv", "--target", "y", "-o", out), "missing value in row 0"),
+        (("predict", tmp_path / "cut.srgp", train, "-o", tmp_path / "p.csv"), "cut.srgp"),
+        (("predict", model, train, "-o", tmp_path / "p.txt"), "ending"),
+        (("merge", model, "-o", out), "at least two"),
+    ]:
+        result = run(*words, code=2)
+        assert message in result.stderr
+        assert result.stderr.startswith("srgp: ")
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert "Traceback" not in result.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.srgp", "gaps.csv"]
+
+
+def test_without_its_extra_the_command_says_so() -> None:
+    code = "import sys; sys.modules['typer'] = None; import srgp.cli; srgp.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "srgp: the command line needs typer: pip install 'srgp[cli]'."
+
+
+def test_the_command_is_installed() -> None:
+    command = Path(sys.executable).parent / "srgp"
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    for name in ("fit", "update", "predict", "evaluate", "merge", "info", "demo"):
+        assert name in done.stdout
