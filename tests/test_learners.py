@@ -4,6 +4,7 @@ One small problem serves most tests, so that its compiled steps are shared: a si
 600 rows, 8 inducing inputs, batches of 100.
 """
 
+import importlib
 import re
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from problems import MODELS
 import srgp
 from srgp import kernels as k
 from srgp.learners import History, Record, as_learner
-from srgp.learners.base import batch_shape
+from srgp.learners.base import Report, batch_shape
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 6, (600, 1))
@@ -582,3 +583,31 @@ def test_batches_are_whole_chunks(batch: int, total: int, at_most: int, unit: in
     assert size >= min(batch, total)
     assert rows <= max(at_most, unit)
     assert size - min(batch, total) < unit * (size // rows)  # little padding
+
+
+def test_an_estimate_that_is_no_number_is_none() -> None:
+    class Lost:
+        def run(self, task: Any, report: Any) -> None:
+            for estimate in (np.nan, -np.inf, 3.0):
+                report(Report(task.start, 1.0, estimate=estimate))
+
+    assert srgp.learn(START, DATA, Lost()).history.column("estimate") == [None, None, 3.0]
+
+
+def test_a_batch_without_a_bound_does_not_spoil_the_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of six batches gives NaN: the estimate of the epoch is the mean of the others."""
+    module = importlib.import_module("srgp.learners.sites")
+    make, told = module._sites_cotangent, []
+
+    def sometimes(*args: Any) -> Any:
+        at, gradient, elbo, state = make(*args)
+        told.append(float(elbo))
+        return at, gradient, elbo if len(told) != 3 else jax.numpy.nan * elbo, state
+
+    monkeypatch.setattr(module, "_sites_cotangent", sometimes)
+    result = srgp.learn(START, DATA, srgp.Sites(batch_size=100, epochs=1, learning_rate=0.0))
+    assert len(told) == 6
+    expected = np.mean([value for i, value in enumerate(told) if i != 2])
+    assert result.history.column("estimate") == [pytest.approx(expected)]

@@ -242,7 +242,10 @@ class _Watch:
                 bound = -math.inf
         if self.held_out is not None and statistics is not None:
             rmse = _rmse(model, statistics, *self.held_out)
-        numbers = (report.estimate, rmse, report.learning_rate, report.refused)
+        estimate = report.estimate
+        if estimate is not None and not math.isfinite(estimate):
+            estimate = None  # a step that was refused has none
+        numbers = (estimate, rmse, report.learning_rate, report.refused)
         self.history.append(Record(seconds, report.epoch, bound, *numbers))
         self._compare(model, statistics, bound)
         stop = self.callback is not None and self.callback(self.history[-1], model) is True

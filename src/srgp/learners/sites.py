@@ -95,7 +95,8 @@ class Sites:
         state: State | None = None
         values, done = task.start, 0
         for epoch in range(self.epochs):
-            estimate, refused, rate, heard = jnp.zeros(()), jnp.zeros((), int), 0.0, 0
+            estimate, heard = jnp.zeros(()), jnp.zeros(())
+            refused, rate = jnp.zeros((), int), 0.0
             for batch in task.source.batches(size, task.seed + epoch):
                 if not (batch[2] > 0.0).any():
                     continue
@@ -117,12 +118,15 @@ class Sites:
                 )
                 state = guard.watch(elbo, state)
                 values, done = state.values, done + 1
-                estimate, refused, heard = estimate + elbo, refused + wrong, heard + 1
+                # A batch without a finite bound, whose step was refused, tells nothing.
+                told = jnp.isfinite(elbo)
+                estimate, heard = estimate + jnp.where(told, elbo, 0.0), heard + told
+                refused = refused + wrong
             if report(
                 Report(
                     values,
                     epoch + 1.0,
-                    estimate=float(estimate) / max(heard, 1),
+                    estimate=float(estimate / heard),
                     learning_rate=rate,
                     refused=int(refused),
                 )
