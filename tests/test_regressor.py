@@ -140,6 +140,9 @@ def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:
         est.partial_fit(X, np.where(y > y[0], y, np.nan))
     with pytest.raises(ValueError, match="4096 at most"):
         est.sample_y(np.zeros((5000, 2)))
+    with pytest.raises(ValueError, match="holds nan"):
+        est.fit_source([(np.full((5, 3), np.nan), y[:5])])
+    assert est.n_features_in_ == 2
     est.forgetting = 0.0
     with pytest.raises(ValueError, match="forgetting"):
         est.partial_fit(X, y)

@@ -156,14 +156,15 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         500
         """
         source = as_source(data)
-        X, _, _ = next(iter(source.batches(1)))
-        self.n_features_in_ = X.shape[1]
+        self._learn(source, callback)
+        # Only now: what could not be learned from changes nothing.
+        self.n_features_in_ = len(self.scaler_.x_centre)
         names = getattr(source, "feature_names", None)
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._learn(source, callback)
+        return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to the posterior, exactly, at the θ of `fit`; the first call is a `fit`.
