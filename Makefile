@@ -25,8 +25,8 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: $(STAMP)  ## the paper's toy example, learned online: writes toy.png
-	$(BIN)/python -m srgp.experiments.toy --output toy.png
+demo: $(STAMP)  ## a day of the paper's stirred tank, simulated, learned, predicted: writes tank.png
+	$(BIN)/srgp demo --output tank.png
 
 docs: $(STAMP)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
@@ -38,6 +38,7 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.whitening
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.learning
+	$(BIN)/python -m benchmarks.chains
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.report
 
@@ -45,5 +46,5 @@ crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its 
 	$(BIN)/python -m benchmarks.crosscheck
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .jax_cache benchmarks/.venvs site toy.png
+	rm -rf $(VENV) .jax_cache benchmarks/.venvs site tank.png
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -103,27 +103,42 @@ def seconds_to(run: dict[str, Any], bound: float) -> float:
     )
 
 
-def compare(problem: Problem, epochs: int, budget: float | None, sgpr: bool) -> dict[str, Any]:
-    """All methods on one problem."""
+def compare(
+    problem: Problem,
+    epochs: int,
+    budget: float | None,
+    sgpr: bool,
+    size: int = 5000,
+    seed: int = 0,
+    known: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """All methods on one problem; `size` rows a batch for the peers, and for SRGP at most that.
+
+    `known` are runs of the peers that are not made again.
+    """
     runs: dict[str, Any] = {}
-    size = min(5000, len(problem["X"]))
+    size = min(size, len(problem["X"]))
+    recursive = srgp.SRGP(epochs=min(20, epochs))
     learners = {
         "srgp auto": srgp.Auto(),
-        "srgp SRGP": srgp.SRGP(batch_size=size, epochs=20 if epochs > 10 else epochs),
+        "srgp SRGP": dataclasses.replace(recursive, batch_size=min(size, recursive.batch_size)),
         "srgp Sites": srgp.Sites(),
     }
     if sgpr:
         learners["srgp Exact"] = srgp.Exact(iterations=125)
     for name, learner in learners.items():
-        runs[name] = {**evaluate(problem, ours(problem, learner)), "settings": repr(learner)}
+        runs[name] = {**evaluate(problem, ours(problem, learner, seed)), "settings": repr(learner)}
         _show(name, runs[name])
-    common = {"batch_size": size, "epochs": epochs, "max_seconds": budget}
+    common = {"batch_size": size, "epochs": epochs, "max_seconds": budget, "seed": seed}
     peers = [(peer, {**common, "method": m, "learning_rate": lr}) for peer, m, lr in SVGP]
     if sgpr:
         peers.append(("gpflow", {"method": "sgpr-lbfgs", "iterations": 125, "epochs": 125}))
     for peer, settings in peers:
         rate = f" {settings['learning_rate']:g}" if "learning_rate" in settings else ""
         name = f"{peer} {settings['method']}{rate}"
+        if known is not None:
+            runs[name] = known[name]
+            continue
         trace, about = theirs(problem, peer, {**settings, "checkpoints": 10})
         runs[name] = {**evaluate(problem, trace), **about, "settings": settings}
         _show(name, runs[name])
@@ -161,22 +176,28 @@ def _show(name: str, run: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = ["synthetic-1", "synthetic-2", "synthetic-5", "toy"]
-    parser.add_argument("--problems", nargs="+", default=names)
+    shown = "those, powerplant, protein_raw, airline, or powerplant@1 for another split and seed"
+    parser.add_argument("--problems", nargs="+", default=names, help=shown)
     parser.add_argument("--data", type=Path, help="folder of powerplant, protein_raw, airline")
     parser.add_argument("--inducing", type=int, default=200, help="M, for real data")
+    again = "measure our learners only, beside what the results file has of the peers"
+    parser.add_argument("--ours", action="store_true", help=again)
     chosen = parser.parse_args()
     for name in chosen.problems:
         print(f"-- {name}", flush=True)
+        results = json.loads(FILE.read_text()) if FILE.exists() else {}
+        known = results[name]["runs"] if chosen.ours else None
         if name.startswith("synthetic"):
             problem = synthetic(int(name.split("-")[1]))
-            found = compare(problem, epochs=50, budget=120.0, sgpr=True)
+            found = compare(problem, 50, 120.0, True, known=known)
         elif name == "toy":
-            found = compare(toy(), epochs=50, budget=60.0, sgpr=True)
+            found = compare(toy(), 50, 60.0, True, size=100, known=known)
         else:
-            problem = real(name, chosen.data, chosen.inducing)
+            table, _, seed = name.partition("@")
+            problem = real(table, chosen.data, chosen.inducing, int(seed or 0))
             many = len(problem["X"]) > 200_000
-            found = compare(problem, epochs=4 if many else 30, budget=120.0, sgpr=not many)
-        results = json.loads(FILE.read_text()) if FILE.exists() else {}
+            epochs = 4 if many else 30
+            found = compare(problem, epochs, 120.0, not many, seed=int(seed or 0), known=known)
         results[name] = {"machine": machine(), **found}
         RESULTS.mkdir(exist_ok=True)
         FILE.write_text(json.dumps(results, indent=1) + "\n")

@@ -104,7 +104,7 @@ def test_the_exact_optimum_is_stationary(learned: Any) -> None:
 def test_the_estimate_of_a_pass_at_rest_is_the_bound(name: str) -> None:
     """SRGP: the ψ_k of an epoch add up to the bound. Sites: of all rows in one batch, likewise."""
     learner = {
-        "SRGP": srgp.SRGP(batch_size=100, epochs=1, learning_rate=0.0),
+        "SRGP": srgp.SRGP(100, epochs=1, learning_rate=0.0, restart=None, warm_up=0),
         "Sites": srgp.Sites(batch_size=600, epochs=1, memory=0.0, learning_rate=0.0),
     }[name]
     weights = np.where(np.arange(600) < 300, 1.5, 0.0)
@@ -399,9 +399,9 @@ def test_history_columns_and_table() -> None:
     assert np.isfinite(history.column("estimate")).all()
     seconds, rates = history.column("seconds"), history.column("learning_rate")
     assert seconds == sorted(seconds)
-    assert 0.05 > rates[0] > rates[1] > rates[2] > rates[3] > 0.0  # cosine
+    assert 0.1 > rates[0] > rates[1] > rates[2] > rates[3] > 0.0  # cosine
     lines = str(history).splitlines()
-    assert lines[0].split() == list(Record._fields)
+    assert lines[0].split() == list(Record._fields[:-1])
     assert len(lines) == 5
     assert lines[1].split()[2] == "-"
     with pytest.raises(AttributeError):
@@ -477,9 +477,44 @@ def test_average_and_warm_up() -> None:
     assert whole.bound > bound_at(START)
 
 
+def test_restarts() -> None:
+    """Every `restart` batches at the full rate, more rarely at a lower one, and with each epoch."""
+    learner = srgp.SRGP(restart=4)
+    assert [learner._chain(share, 50) for share in (1.0, 0.25, 0.01, 0.0)] == [4, 8, 40, 50]
+    assert learner._chain(1.0, 3) == 3
+    assert srgp.SRGP(restart=None)._chain(1.0, 50) == 50
+
+    # At rest, batches whose chain begins anew are judged by the posterior of fewer rows.
+    def estimate(restart: int | None, warm_up: int) -> float:
+        rest = srgp.SRGP(100, 1, 0.0, restart=restart, schedule="constant", warm_up=warm_up)
+        return float(srgp.learn(START, DATA, rest).history[0].estimate or 0.0)
+
+    apart = [bound_at(START, X[rows], y[rows]) for rows in _shuffled(2)]
+    assert estimate(2, 0) == pytest.approx(sum(apart), rel=1e-6)
+    firsts = [bound_at(START, X[rows[:100]], y[rows[:100]]) for rows in _shuffled(2)]
+    # Of six batches three take a step: their sum stands for all.
+    assert estimate(2, 1) == pytest.approx(2.0 * (sum(apart) - sum(firsts)), rel=1e-6)
+
+
+def _shuffled(batches: int) -> list[np.ndarray]:
+    """The rows of each chain of so many batches of 100, in the order of the first epoch."""
+    order = np.random.default_rng(0).permutation(600)
+    return [order[i : i + 100 * batches] for i in range(0, 600, 100 * batches)]
+
+
+def test_exact_stops_by_the_mean_of_a_window() -> None:
+    long = srgp.learn(START, DATA, srgp.Exact(tolerance=1e-3, window=5)).history
+    gains = np.diff(long.column("bound"))
+    scale = 1e-3 * max(abs(long[-1].bound or 0.0), 600)
+    assert gains[-5:].mean() < scale
+    assert all(gains[i : i + 5].mean() >= scale for i in range(len(gains) - 5))
+    assert long.column("done") == pytest.approx([(i + 1) / 200 for i in range(len(long))])
+
+
 def test_the_papers_settings() -> None:
     paper = srgp.SRGP.paper(learning_rate=0.02, batch_size=100, epochs=10)
     assert (paper.schedule, paper.warm_up, paper.average) == ("constant", 0, 0.0)
+    assert (paper.optimizer, paper.restart) == ("adam", None)
     assert srgp.learn(START, DATA, paper).bound > bound_at(START) + 100
 
 
@@ -502,7 +537,7 @@ def test_a_huge_learning_rate_never_returns_nan(name: str, optimizer: str, rate:
 
 
 def test_refused_steps_are_counted_and_reported() -> None:
-    learner = srgp.SRGP(batch_size=100, epochs=2, learning_rate=1e5)
+    learner = srgp.SRGP(batch_size=100, epochs=2, learning_rate=1e5, restart=None)
     with pytest.warns(UserWarning, match=r"10 steps would have led to.*smaller learning rate") as c:
         result = srgp.learn(START, DATA, learner)
     assert result.history.column("refused") == [5, 5]  # one batch an epoch warms up
@@ -528,6 +563,8 @@ def test_data_of_any_scale_are_learned_or_refused_aloud() -> None:
         (srgp.SRGP, {"batch_size": 0}),
         (srgp.SRGP, {"batch_size": 2.5}),
         (srgp.SRGP, {"epochs": 0}),
+        (srgp.SRGP, {"restart": 0}),
+        (srgp.Exact, {"window": 0}),
         (srgp.SRGP, {"optimizer": "adamw"}),
         (srgp.SRGP, {"optimizer": optax.adam}),
         (srgp.SRGP, {"schedule": "linear"}),

@@ -21,6 +21,7 @@ import srgp
 from srgp import kernels as k
 from srgp import metrics, plots
 from srgp.learners import History, Record
+from srgp.plots import style
 
 X = np.linspace(0.0, 6.0, 40)[:, None]
 Y = np.sin(X[:, 0])
@@ -355,7 +356,7 @@ def test_settings_of_the_user_stay_as_they_are() -> None:
 def test_colours_are_safe() -> None:
     """Those of Okabe and Ito, and greys."""
     okabe_ito = "#E69F00 #56B4E9 #009E73 #F0E442 #0072B2 #D55E00 #CC79A7".lower().split()
-    for colour in {*plots.PALETTE, plots.GREY}:
+    for colour in {*style.PALETTE, style.GREY}:
         red, green, blue = (colour[i : i + 2] for i in (1, 3, 5))
         assert to_hex(colour) in okabe_ito or red == green == blue
 

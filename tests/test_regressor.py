@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import srgp
 from srgp import SparseGPRegressor, learners, storage
 from srgp import kernels as k
-from srgp.regressor import merge_repeats
+from srgp.regressor.weights import merge_repeats
 from srgp.sources import Arrays
 from srgp.tables import Table, write_table
 

@@ -18,6 +18,7 @@ from srgp.statistics import Statistics, summarise
 
 if TYPE_CHECKING:
     from srgp.regressor import SparseGPRegressor
+    from srgp.storage import Checkpoint
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "VFE",
     "Auto",
     "BoundTerms",
+    "Checkpoint",
     "Exact",
     "Filter",
     "FullGP",
@@ -61,9 +63,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes half a second to import: only for who asks.
+    # scikit-learn takes half a second to import, safetensors a moment: only for who asks.
     if name == "SparseGPRegressor":
         from srgp.regressor import SparseGPRegressor
 
         return SparseGPRegressor
+    if name == "Checkpoint":
+        from srgp.storage import Checkpoint
+
+        return Checkpoint
     raise AttributeError(f"module 'srgp' has no attribute {name!r}")

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 import srgp
-from srgp.cli.screen import clean, closing, watching
+from srgp.cli.screen import clean, closing, comparison, resumable, watching
 from srgp.metrics import scores
 from srgp.regressor import APPROXIMATIONS, KERNELS, SparseGPRegressor
 from srgp.tables import Table, write_table
@@ -48,11 +48,15 @@ def fit(
         str, typer.Option(help=f"One of {', '.join(APPROXIMATIONS)}.")
     ] = "vfe",
     learner: Annotated[str, typer.Option(help="auto, exact, sites or srgp.")] = "auto",
-    batch_size: Annotated[int, typer.Option(help="Of sites and srgp.")] = 5000,
-    epochs: Annotated[int, typer.Option(help="Of sites and srgp.")] = 20,
+    batch_size: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="End learning then.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     test: Annotated[str | None, typer.Option(help="Data to judge the model by.")] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A folder: the same command goes on from it after an interruption."),
+    ] = None,
     missing: Missing = "error",
     delimiter: Delimiter = ",",
     as_json: Json = False,
@@ -78,11 +82,14 @@ def fit(
         max_seconds=max_seconds,
         random_state=seed,
     )
+    kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
-    with watching(table.count(), quiet=as_json) as callback:
-        est.fit_source(table, callback=callback)
+    with watching(table.count(), quiet=as_json) as callback, resumable(checkpoint):
+        est.fit_source(table, callback=callback, checkpoint=kept)
     seconds = time.perf_counter() - start
     est.save(output)
+    if kept is not None:
+        kept.clear()
     judged = _scores(est, held_out or table, SCORED if held_out is None else None)
     closing(
         "fitted",
@@ -235,51 +242,26 @@ def info(model: ModelFile, as_json: Json = False) -> None:
 @app.command()
 @clean
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture.")] = Path("demo.png"),
-    rows: Annotated[int, typer.Option(help="Rows of made data.")] = 20_000,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture.")] = Path("tank.png"),
+    samples: Annotated[int, typer.Option(min=2000, help="0.2 s each; a day by default.")] = 432_000,
     as_json: Json = False,
 ) -> None:
-    """Learn a function from noisy data made on the spot, and draw it."""
+    """Simulate a stirred tank, learn it from its samples, and predict what comes next."""
     _check_folder(output)
-    from matplotlib.figure import Figure
+    from srgp.experiments import tank
 
-    from srgp import plots
-
-    rng = np.random.default_rng(0)
-    X = rng.uniform(0.0, 10.0, (rows, 1))
-    y = 3.0 + np.sin(2.0 * X[:, 0]) * np.exp(-0.1 * X[:, 0]) + 0.2 * rng.normal(size=rows)
-    cut = rows * 9 // 10
-    start = time.perf_counter()
-    est = SparseGPRegressor(n_inducing=25).fit(X[:cut], y[:cut])
-    seconds = time.perf_counter() - start
-    mean, deviation = est.predict(X[cut:], return_std=True)
-
-    def answers(X: np.ndarray, *, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        found, spread = est.predict(X, return_std=True, include_noise=noise)
-        return found, spread**2
-
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    plots.posterior_1d(
-        answers,
-        X[:cut],
-        y[:cut],
-        inducing=est.inducing_points_,
-        grid=np.linspace(-1.0, 12.0, 400),
-        ax=figure.subplots(),
-    )
-    figure.savefig(output, dpi=150)
-    found = scores(y[cut:], mean, deviation**2)
-    closing(
-        "demo",
-        {
-            "picture": str(output),
-            "rows": cut,
-            "bound": est.bound_,
-            "seconds": seconds,
-            **_chosen(found),
-        },
-        as_json,
-    )
+    plant, outcomes = tank.run(samples)
+    tank.draw(plant, outcomes, output)
+    columns = {
+        name: {
+            "rows": outcome.rows,
+            "seconds": outcome.seconds,
+            **_chosen(outcome.scores),
+            "error against the truth": outcome.error,
+        }
+        for name, outcome in outcomes.items()
+    }
+    comparison("a stirred tank, one step ahead", columns, {"picture": str(output)}, as_json)
 
 
 # -- what the commands share ------------------------------------------------------------------

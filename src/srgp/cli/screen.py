@@ -6,11 +6,12 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table as Shown
 
 from srgp.learners import Record
@@ -39,6 +40,19 @@ def clean(command: Callable[P, None]) -> Callable[P, None]:
     return wrapper
 
 
+@contextlib.contextmanager
+def resumable(folder: Path | None) -> Iterator[None]:
+    """Ctrl-C says how to go on, where a checkpoint was kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None:
+            raise
+        told = f"srgp: interrupted; the same command goes on from {folder}."
+        print(told, file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     print(f"srgp: warning: {message}", file=sys.stderr)
 
@@ -46,21 +60,39 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 @contextlib.contextmanager
 def watching(rows: int, quiet: bool) -> Iterator[Callable[[Record, Any], None]]:
     """A line that tells how far learning is, for people; as a callback of `srgp.learn`."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        BarColumn(20),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        line = bar.add_task("reading and starting values")
+        line = bar.add_task("reading and starting values", total=None, left="")
 
         def show(record: Record, model: Any) -> None:
             known = record.bound if record.bound is not None else record.estimate
             bound = "" if known is None else f"bound {known:,.0f}, "
             rate = record.epoch * rows / max(record.seconds, 1e-9)
             bar.update(
-                line, description=f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows a second"
+                line,
+                total=None if record.done is None else 1.0,
+                completed=record.done or 0.0,
+                description=f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows a second",
+                left=time_left(record),
             )
 
         yield show
+
+
+def time_left(record: Record) -> str:
+    """How long the rest takes at most, if it goes on as it did."""
+    if not record.done:
+        return ""
+    seconds = round(record.seconds * (1.0 / record.done - 1.0))
+    return f"at most {seconds // 60}:{seconds % 60:02d} left"
 
 
 def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
@@ -72,6 +104,21 @@ def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
     for name, value in values.items():
         table.add_row(name, _text(value))
     Console().print(table)
+
+
+def comparison(
+    title: str, columns: dict[str, dict[str, Any]], about: dict[str, Any], as_json: bool
+) -> None:
+    """Several columns of the same numbers, and what they have in common below."""
+    if as_json:
+        print(json.dumps({**about, **columns}, allow_nan=False))
+        return
+    table = Shown("", *columns, title=title, title_justify="left")
+    for name in next(iter(columns.values())):
+        table.add_row(name, *(_text(column[name]) for column in columns.values()))
+    Console().print(table)
+    for name, value in about.items():
+        print(f"{name}: {_text(value)}")
 
 
 def _text(value: Any) -> str:

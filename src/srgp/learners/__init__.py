@@ -15,6 +15,7 @@ from srgp.learners.base import (
     run,
 )
 from srgp.learners.exact import Exact
+from srgp.learners.journal import Journal
 from srgp.learners.sites import Sites
 from srgp.learners.srgp import SRGP
 from srgp.model import Model
@@ -26,6 +27,7 @@ __all__ = [
     "Callback",
     "Exact",
     "History",
+    "Journal",
     "Learned",
     "Learner",
     "Record",
@@ -49,6 +51,7 @@ def learn(
     max_seconds: float | None = None,
     progress: bool = False,
     seed: int = 0,
+    checkpoint: Journal | None = None,
 ) -> Learned:
     """Learn kernel parameters, noise and inducing inputs by maximising the bound of the data.
 
@@ -65,6 +68,7 @@ def learn(
     max_seconds: end at the first report after so long.
     progress:    print one line a report.
     seed:        the same seed gives the same result.
+    checkpoint:  an `srgp.Checkpoint`: the same call goes on where one that was killed came to.
 
     >>> import numpy as np, srgp
     >>> rng = np.random.default_rng(0)
@@ -87,6 +91,7 @@ def learn(
         patience=patience,
         max_seconds=max_seconds,
         seed=seed,
+        journal=checkpoint,
     )
 
 

@@ -8,9 +8,12 @@ from jax.flatten_util import ravel_pytree
 
 from srgp.checks import as_count
 from srgp.collapsed import traces
-from srgp.learners.base import Listener, Report, Task
+from srgp.learners.base import Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
+from srgp.learners.srgp import SRGP
+from srgp.parameters import Values, log_prior
+from srgp.sensitivity import is_structured
 from srgp.sources import Arrays, Source
 from srgp.statistics import rows_for
 
@@ -18,28 +21,34 @@ SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 4
 LARGEST = 2**17  # beyond, an exact gradient of all data costs more than it brings
-STEPS = 1000  # of mini-batches, at least
+STEPS = 1000  # of Sites
+WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less time
+# Share of noise in the targets up to which Sites are tried: their bound looks at each batch twice,
+# an optimism of about M/2B a row, which is little beside the signal but not beside noise.
+QUIET = 0.35
+FEW_EPOCHS = 3  # of SRGP, on data too many for an exact gradient
 
 
 @dataclasses.dataclass(frozen=True)
 class Auto:
-    """Chooses by the size of the data and the model, and combines.
+    """Chooses by the size of the data, the noise in them and the model, and combines.
 
     1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes.
-    2. VFE: mini-batches of all data with `Sites`. Other models: L-BFGS on samples four times
-       larger each.
-    3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows.
+    2. VFE, many rows and little noise: mini-batches of all data with `Sites`, kept if the bound of
+       all data is better for it. Otherwise: L-BFGS on samples four times larger each.
+    3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
+       the samples were the last: a few epochs of `SRGP` (V̄ = 0), or a few exact steps.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
-    tolerance:  stop when an iteration on all data improves the bound by less than this share of it.
+    tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
 
     >>> import srgp
     >>> srgp.Auto()
-    Auto(iterations=60, tolerance=1e-07)
+    Auto(iterations=60, tolerance=3e-05)
     """
 
     iterations: int = 60
-    tolerance: float = 1e-7
+    tolerance: float = 3e-5
 
     def __post_init__(self) -> None:
         as_count(self.iterations, "iterations")
@@ -49,25 +58,51 @@ class Auto:
         watched = _Relay(task, report)
         model = task.coordinates.template
         size = max(SAMPLE, PER_INDUCING * len(model.inducing))
-        while size < min(task.rows, LARGEST) / 2 and not watched.stopped:
-            self._on_sample(size, watched)
-            size *= GROWTH
-            if traces(model.approximation):
+        stages = self._sizes(size, task.rows)
+        improved = False
+        for k, size in enumerate(stages):
+            sample = random_rows(task.source, size, task.seed)
+            watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
+            self._on_sample(sample, watched)
+            if k == 0 and not watched.stopped and _sites_pay(watched.task, sample):
+                improved = self._with_sites(watched)
+            if watched.stopped or improved:
                 break
-        if task.rows > SAMPLE and traces(model.approximation) and not watched.stopped:
-            steps = task.rows / default_batch_size(model)
-            watched.follow(Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1))
         if watched.stopped:
             return
+        watched.until = 1.0
         if task.rows <= LARGEST:
-            watched.follow(Exact(iterations=2 * self.iterations, tolerance=self.tolerance))
-        elif not traces(model.approximation):
+            watched.follow(Exact(2 * self.iterations, tolerance=self.tolerance, window=10))
+        elif not is_structured(model.approximation):
             watched.follow(Exact(iterations=10))
+        elif not improved:
+            watched.follow(SRGP(epochs=FEW_EPOCHS, learning_rate=0.03))
 
-    def _on_sample(self, size: int, watched: "_Relay") -> None:
+    def _sizes(self, size: int, rows: int) -> list[int]:
+        """Rows of the samples, each less than half of what an exact gradient takes."""
+        sizes = []
+        while size < min(rows, LARGEST) / 2:
+            sizes.append(size)
+            size *= GROWTH
+        return sizes
+
+    def _with_sites(self, watched: "_Relay") -> bool:
+        """Learn with Sites: True if the bound of all data is better for it, otherwise undone."""
         task = watched.task
+        steps = task.rows / default_batch_size(task.coordinates.template)
+        watched.until = 0.4
+        watched.follow(Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1))
+        ends = (task.start, watched.last.values)
+        before, after = task.journal.step(lambda: [_objective(task, v) for v in ends], [0.0, 0.0])
+        if watched.stopped or after >= before:
+            return True
+        watched.task = task
+        return False
+
+    def _on_sample(self, sample: Arrays, watched: "_Relay") -> None:
+        task, size = watched.task, sample.count()
         part = task._replace(
-            source=random_rows(task.source, size, task.seed),
+            source=sample,
             rows=size,
             present=size,
             prior_share=size / task.rows,
@@ -82,9 +117,27 @@ class Auto:
                 2.0 * objective.calls / scale,
                 estimate=None if bound is None else scale * bound,
                 refused=objective.refused,
+                done=1.0,
             )
         )
         watched.advance()
+
+
+def _sites_pay(task: Task, sample: Arrays) -> bool:
+    """Whether Sites are worth a try from here."""
+    model = as_model(task, task.start)
+    enough = task.rows >= WORTH * default_batch_size(model)
+    quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
+    return traces(model.approximation) and enough and quiet
+
+
+def _objective(task: Task, values: Values) -> float:
+    """The bound of all data and the prior; −∞ where there is none."""
+    model = as_model(task, values)
+    try:
+        return clean_pass(model, task.source)[1] + float(log_prior(task.priors, model))
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError):
+        return -math.inf
 
 
 class _Relay:
@@ -93,18 +146,23 @@ class _Relay:
     def __init__(self, task: Task, report: Listener) -> None:
         self.task, self.report = task, report
         self.stopped, self.spent, self.last = False, 0.0, Report(task.start, 0.0)
+        self.begun, self.until = 0.0, 1.0  # shares of all work, around the learner of the moment
 
     def __call__(self, report: Report) -> bool:
         self.last = report
-        self.stopped = self.report(report._replace(epoch=self.spent + report.epoch))
+        done = None
+        if report.done is not None:
+            done = self.begun + report.done * (self.until - self.begun)
+        self.stopped = self.report(report._replace(epoch=self.spent + report.epoch, done=done))
         return self.stopped
 
     def advance(self) -> None:
         """The next learner starts from the last report."""
         self.spent += self.last.epoch
+        self.begun = self.until
         self.task = self.task._replace(start=self.last.values)
 
-    def follow(self, learner: Exact | Sites) -> None:
+    def follow(self, learner: Learner) -> None:
         """Let a learner go on from here."""
         learner.run(self.task, self)
         self.advance()

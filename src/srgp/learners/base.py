@@ -1,6 +1,7 @@
 """What all learners share: the task they are given, what they report, and the loop around them."""
 
 import dataclasses
+import hashlib
 import math
 import time
 import warnings
@@ -13,6 +14,7 @@ import numpy as np
 
 from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
+from srgp.learners.journal import Forgetful, Journal
 from srgp.linalg import JitterWarning, levels_to_the_caller, quiet_blas
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
@@ -34,6 +36,7 @@ class Task(NamedTuple):
     seconds: float  # how long learning may take
     present: int  # rows of weight above 0
     prior_share: float = 1.0  # of the priors, where the source is a sample of the data
+    journal: Journal = Forgetful()
 
 
 class Report(NamedTuple):
@@ -45,6 +48,7 @@ class Report(NamedTuple):
     bound: float | None = None  # at these values, where it is known anyway
     learning_rate: float | None = None
     refused: int = 0  # steps not taken since they would have given NaN
+    done: float | None = None  # the share of the work, if no rule ends it sooner
 
 
 # Hears where a learner stands, and answers whether it should stop.
@@ -64,7 +68,8 @@ class Record(NamedTuple):
     """One row of the history; None where a number was not asked for.
 
     bound is that of all data at the model of that moment, from a clean pass; estimate is what the
-    learner itself could tell from its mini-batches.
+    learner itself could tell from its mini-batches; done is the share of the work behind it, if no
+    rule ends learning sooner.
     """
 
     seconds: float
@@ -74,6 +79,7 @@ class Record(NamedTuple):
     rmse: float | None
     learning_rate: float | None
     refused: int
+    done: float | None = None
 
 
 class History(list[Record]):
@@ -93,12 +99,12 @@ class History(list[Record]):
         return [getattr(record, name) for record in self]
 
     def __str__(self) -> str:
-        widths = dict(zip(Record._fields, (8, 8, 12, 12, 12, 13, 7), strict=True))
+        widths = dict(zip(Record._fields[:-1], (8, 8, 12, 12, 12, 13, 7), strict=True))
         lines = [" ".join(name.rjust(width) for name, width in widths.items())]
         for record in self:
             digits = (5, 5, 8, 8, 5, 4, 6)
             shown = (
-                "-" if v is None else f"{v:.{d}g}" for v, d in zip(record, digits, strict=True)
+                "-" if v is None else f"{v:.{d}g}" for v, d in zip(record[:-1], digits, strict=True)
             )
             lines.append(" ".join(v.rjust(w) for v, w in zip(shown, widths.values(), strict=True)))
         return "\n".join(lines)
@@ -136,11 +142,15 @@ def run(
     patience: int | None = None,
     max_seconds: float | None = None,
     seed: int = 0,
+    journal: Journal | None = None,
 ) -> Learned:
     """Let a learner work until it, the callback, patience or the clock says stop."""
     source = as_source(data)
     _, y, _ = first_row(source, model.inducing.shape[1])
     task = make_task(model, source, fixed, priors, seed, max_seconds)
+    if journal is not None:
+        task = task._replace(journal=journal)
+        journal.check(_job(task, learner, model))
     held_out = None if validation is None else _checked(model, y.shape[1:], *validation)
     watch = _Watch(task, callback, patience, held_out)
     with quiet_blas():
@@ -184,6 +194,23 @@ def make_task(
         math.inf if max_seconds is None else float(max_seconds),
         present,
     )
+
+
+def _job(task: Task, learner: Learner, model: Model) -> dict[str, Any]:
+    """What tells one job of learning from another."""
+    row = first_row(task.source, model.inducing.shape[1])
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model)]
+    return {
+        "learner": learner,
+        "start": hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest(),
+        "model": (type(model.kernel).__name__, model.approximation),
+        "data": (task.rows, task.present, *(a.tolist() for a in row)),
+        "fixed": [
+            n for n, f in zip(task.coordinates.names, task.coordinates.free, strict=True) if not f
+        ],
+        "priors": task.priors,
+        "seed": task.seed,
+    }
 
 
 def as_model(task: Task, values: Values) -> Model:
@@ -232,7 +259,7 @@ class _Watch:
 
     def __call__(self, report: Report) -> bool:
         """Take a report down; True asks the learner to stop."""
-        seconds = time.perf_counter() - self.started
+        seconds = time.perf_counter() - self.started + self.task.journal.seconds
         model = as_model(self.task, report.values)
         statistics, bound, rmse = None, report.bound, None
         if self.held_out is not None or (self.patience is not None and bound is None):
@@ -245,7 +272,7 @@ class _Watch:
         estimate = report.estimate
         if estimate is not None and not math.isfinite(estimate):
             estimate = None  # a step that was refused has none
-        numbers = (estimate, rmse, report.learning_rate, report.refused)
+        numbers = (estimate, rmse, report.learning_rate, report.refused, report.done)
         self.history.append(Record(seconds, report.epoch, bound, *numbers))
         self._compare(model, statistics, bound)
         stop = self.callback is not None and self.callback(self.history[-1], model) is True

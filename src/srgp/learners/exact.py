@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+from collections import deque
 from collections.abc import Callable
 
 import jax
@@ -25,30 +27,45 @@ class Exact:
 
     iterations: at most so many; each takes little more than one evaluation.
     memory:     pairs of steps and gradients that L-BFGS remembers.
-    tolerance:  stop when an iteration improves the bound by less than this share of it.
+    tolerance:  stop when an iteration improves the bound by less than this share of it, or of the
+                number of rows if that is larger.
+    window:     iterations over which the improvement is averaged: one can be small by chance.
 
     >>> import srgp
     >>> srgp.Exact(iterations=50)
-    Exact(iterations=50, memory=20, tolerance=1e-09)
+    Exact(iterations=50, memory=20, tolerance=1e-09, window=1)
     """
 
     iterations: int = 200
     memory: int = 20
     tolerance: float = 1e-9
+    window: int = 1
 
     def __post_init__(self) -> None:
         as_count(self.iterations, "iterations")
         as_count(self.memory, "memory")
+        as_count(self.window, "window")
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an iteration."""
         objective = Objective(task, rows_for(task.coordinates.template, task.rows))
+        recent: deque[float] = deque(maxlen=self.window + 1)
+        iterations = 0
 
         def heard(values: Values, bound: float | None) -> bool:
+            nonlocal iterations
             refused, objective.refused = objective.refused, 0
-            return report(Report(values, 2.0 * objective.calls, bound=bound, refused=refused))
+            iterations += 1
+            done, epochs = iterations / self.iterations, 2.0 * objective.calls
+            stop = report(Report(values, epochs, bound=bound, refused=refused, done=done))
+            recent.append(-math.inf if bound is None else bound)
+            enough = self.tolerance * max(abs(recent[-1]), task.rows) * self.window
+            stalled = len(recent) > self.window and recent[-1] - recent[0] < enough
+            return stop or (self.window > 1 and stalled)
 
-        minimise(objective, task.start, self.iterations, self.memory, self.tolerance, heard)
+        # With a window of one, SciPy itself looks at the improvement.
+        tolerance = self.tolerance if self.window == 1 else 0.0
+        minimise(objective, task.start, self.iterations, self.memory, tolerance, heard)
 
 
 def minimise(
@@ -103,20 +120,25 @@ class Objective:
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient for a minimiser; a high wall where the bound is not a number."""
         self.calls += 1
-        task = self.task
-        values = ravel_pytree(task.start)[1](jnp.asarray(x))
-        model = _model(task.coordinates, values)
-        bound, at_model = exact_gradient(model, task.source, self.rows)
-        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.prior_share)
-        value, gradient = -float(bound + prior) / task.rows, -np.asarray(flat) / task.rows
+        found = self.task.journal.step(lambda: self._evaluate(x), (0.0, 0.0, x))
+        bound, prior, gradient = float(found[0]), float(found[1]), found[2] / -self.task.rows
+        value = -(bound + prior) / self.task.rows
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             self.refused += 1
             return self.worst + 1e3, np.zeros_like(x)
         self.worst = max(self.worst, value)
         if len(self._seen) > 50:
             self._seen.clear()
-        self._seen[x.tobytes()] = float(bound)
+        self._seen[x.tobytes()] = bound
         return value, gradient
+
+    def _evaluate(self, x: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Bound, log prior, and the gradient of their sum."""
+        task = self.task
+        values = ravel_pytree(task.start)[1](jnp.asarray(x))
+        bound, at_model = exact_gradient(_model(task.coordinates, values), task.source, self.rows)
+        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.prior_share)
+        return float(bound), float(prior), np.asarray(flat)
 
 
 @jax.jit

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
 from srgp.gradient import raw_pullback
-from srgp.learners.base import Listener, Report, Task, batch_shape, chunks
+from srgp.learners.base import Listener, Task, batch_shape, chunks
+from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
     Schedule,
@@ -30,7 +31,7 @@ from srgp.learners.stepping import (
 from srgp.linalg import assemble
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
-from srgp.precision import Array, Scalar
+from srgp.precision import EPS, Array, Scalar
 from srgp.sensitivity import shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback_inducing, raw_sums
 from srgp.statistics import block_rows
@@ -85,80 +86,89 @@ class Sites:
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
-        model = task.coordinates.template
-        check_learnable(model)
+        check_learnable(task.coordinates.template)
+        memory = as_optimizer(self.optimizer).init(task.start)
+        # The sites take their shape from the first batch.
+        state = State(task.start, memory, jnp.zeros(0), jnp.zeros(0))
+        place = Place(state, 0, Guard.start(state))
+        run_epochs(task, report, self.epochs, place, functools.partial(self._epoch, task))
+
+    def _epoch(self, task: Task, number: int, place: "Place") -> tuple["Place", Told]:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
+        model = task.coordinates.template
         chosen = self.batch_size or default_batch_size(model)
         size, rows = batch_shape(chosen, task.rows, block_rows(model))
         steps = -(-task.rows // size)
-        guard = Guard(window=max(5, min(20, steps)))
-        state: State | None = None
-        values, done = task.start, 0
-        for epoch in range(self.epochs):
-            estimate, heard = jnp.zeros(()), jnp.zeros(())
-            refused, rate = jnp.zeros((), int), 0.0
-            for batch in task.source.batches(size, task.seed + epoch):
-                if not (batch[2] > 0.0).any():
-                    continue
-                rate = guard.factor * self.learning_rate * schedule(done / (self.epochs * steps))
-                pieces = list(chunks(batch, rows))
-                model = _model(task.coordinates, values)
-                matrices = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
-                raw = None
-                for K, piece in zip(matrices, pieces, strict=True):
-                    raw = _add_raw(model, raw, K, *piece)
-                if state is None:
-                    state = _first(optimizer, values, raw)
-                keep = self.memory if done else 0.0
-                at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.present, keep)
-                for K, piece in zip(matrices, pieces, strict=True):
-                    gradient = _pull(model, at, gradient, K, *piece)
-                state, wrong = _step(
-                    (optimizer, task.priors), task.coordinates, state, gradient, rate
-                )
-                state = guard.watch(elbo, state)
-                values, done = state.values, done + 1
-                # A batch without a finite bound, whose step was refused, tells nothing.
-                told = jnp.isfinite(elbo)
-                estimate, heard = estimate + jnp.where(told, elbo, 0.0), heard + told
-                refused = refused + wrong
-            if report(
-                Report(
-                    values,
-                    epoch + 1.0,
-                    estimate=float(estimate / heard),
-                    learning_rate=rate,
-                    refused=int(refused),
-                )
-            ):
-                return
+        window = max(5, min(20, steps))
+        state, done, guard = place.state, int(place.done), place.guard
+        estimate, heard = jnp.zeros(()), jnp.zeros(())
+        refused, rate = jnp.zeros((), int), 0.0
+        for batch in task.source.batches(size, task.seed + number):
+            if not (batch[2] > 0.0).any():
+                continue
+            share = schedule(done / (self.epochs * steps))
+            rate = float(guard.factor) * self.learning_rate * share
+            pieces = list(chunks(batch, rows))
+            model = _model(task.coordinates, state.values)
+            matrices = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
+            raw = None
+            for K, piece in zip(matrices, pieces, strict=True):
+                raw = _add_raw(model, raw, K, *piece)
+            if done == 0:
+                state = _first(optimizer, state.values, raw)
+            keep = self.memory if done else 0.0
+            at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.present, keep)
+            for K, piece in zip(matrices, pieces, strict=True):
+                gradient = _pull(model, at, gradient, K, *piece)
+            state, wrong = _step((optimizer, task.priors), task.coordinates, state, gradient, rate)
+            guard, state = guard.watch(elbo, state, window)
+            # A batch without a finite bound, whose step was refused, tells nothing.
+            told = jnp.isfinite(elbo)
+            estimate, heard = estimate + jnp.where(told, elbo, 0.0), heard + told
+            refused, done = refused + wrong, done + 1
+        return Place(state, done, guard.packed()), Told(
+            state.values, estimate / heard, rate, refused
+        )
 
 
-class Guard:
+class Guard(NamedTuple):
     """Keeps the state after the best window of steps, and goes back to it after a bad one."""
 
-    def __init__(self, window: int) -> None:
-        self.window, self.factor = window, 1.0
-        self.recent: list[Any] = []
-        self.best: tuple[float, State | None] = (-math.inf, None)
-        self.returns = 0
+    factor: Any  # of the learning rate
+    best: Any  # the mean bound of the best window
+    kept: State  # after it
+    recent: Any  # bounds of the window that is not full yet
 
-    def watch(self, elbo: Scalar, state: State) -> State:
+    @classmethod
+    def start(cls, state: State) -> "Guard":
+        """Nothing seen yet."""
+        return cls(1.0, -math.inf, state, jnp.zeros(0))
+
+    def packed(self) -> "Guard":
+        """The same with the bounds in one array."""
+        return self._replace(recent=jnp.asarray(self.recent))
+
+    def watch(self, elbo: Scalar, state: State, window: int) -> tuple["Guard", State]:
         """The state to go on from; numbers are looked at once a window only."""
-        self.recent.append(elbo)
-        if len(self.recent) < self.window:
-            return state
-        values = jnp.stack(self.recent)
-        self.recent = []
+        recent = [*self.recent, elbo]
+        if len(recent) < window:
+            return self._replace(recent=recent), state
+        values = jnp.stack(recent)
         mean, scatter = float(jnp.mean(values)), float(jnp.std(values))
-        best, kept = self.best
-        if kept is not None and not mean > best - 4.0 * scatter - 1e-3 * abs(best):
-            self.factor *= 0.5
-            self.returns += 1
-            return jax.tree.map(jnp.copy, kept)
+        guard, best = self._replace(recent=[]), float(self.best)
+        if math.isfinite(best) and not mean > best - 4.0 * scatter - 1e-3 * abs(best):
+            return guard._replace(factor=0.5 * float(self.factor)), self.kept
         if math.isfinite(mean) and mean > best:
-            self.best = (mean, jax.tree.map(jnp.copy, state))
-        return state
+            guard = guard._replace(best=mean, kept=state)
+        return guard, state
+
+
+class Place(NamedTuple):
+    """Where Sites stand between two epochs."""
+
+    state: State
+    done: int  # steps
+    guard: Guard
 
 
 def default_batch_size(model: Model) -> int:
@@ -202,7 +212,10 @@ def _sites_cotangent(
     Phi = keep * state.Phi + (1.0 - keep) * scale * raw.Phi
     b = keep * state.b + (1.0 - keep) * scale * raw.b
     factor = factorise(model.kernel.covariance(model.inducing, model.inducing))
-    elbo, at = site_bound(factor, raw, model.noise, Phi / model.noise, b / model.noise, scale)
+    # Any sites give a bound: a little more precision outweighs the rounding errors of Φ.
+    rounding = len(Phi) * EPS * jnp.max(jnp.diagonal(Phi))
+    precision = (Phi + rounding * jnp.eye(len(Phi))) / model.noise
+    elbo, at = site_bound(factor, raw, model.noise, precision, b / model.noise, scale)
     kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
     return at, shaped_like(model, kernel, at.noise, R), elbo, state._replace(Phi=Phi, b=b)
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,8 @@ import optax
 
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
-from srgp.learners.base import Listener, Report, Task, batch_shape, chunks
+from srgp.learners.base import Listener, Task, batch_shape, chunks
+from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
     Schedule,
@@ -33,34 +35,43 @@ class SRGP:
     adds ψ_k(θ) to the bound; its gradient, through the posterior of all batches before (eq. 27,
     28), gives one step of the optimiser.
 
+    While θ moves fast, the sums of earlier batches belong to another θ before the epoch is over.
+    The recursion therefore restarts more often than the paper's: after `restart` batches at the
+    full learning rate, and after restart/√s batches once the schedule has lowered it to a share s.
+
     batch_size:    rows of a mini-batch.
     epochs:        passes over the data.
     learning_rate: of the logarithms of positive parameters, and of R in units of its spread.
-    optimizer:     "adam", "amsgrad", "sgd", or any from optax, which then brings its own rate:
-                   learning_rate multiplies it.
+    optimizer:     "adam", "quick-adam" (a second moment of ten steps, for gradients whose size
+                   changes with every restart), "amsgrad", "sgd", or any from optax, which then
+                   brings its own rate: learning_rate multiplies it.
     schedule:      "cosine" to zero over all epochs, "constant", or a function of the share done.
-    warm_up:       batches at the start of each epoch that are learned without a step: they see
-                   little but the prior, and their gradients are large and of another kind.
+    restart:       batches after which the recursion restarts; None: only with each epoch.
+    warm_up:       batches after each restart that are learned without a step: they see little but
+                   the prior, and their gradients are large and of another kind.
     average:       the last share of all steps whose θ are averaged for the result.
 
-    `SRGP.paper(learning_rate)` has the paper's settings: no schedule, no warm-up, no average.
+    `SRGP.paper(learning_rate)` has the paper's settings: Adam, and none of the rest.
 
     >>> import srgp
     >>> srgp.SRGP(epochs=5).epochs
     5
     """
 
-    batch_size: int = 5000
+    batch_size: int = 2000
     epochs: int = 20
-    learning_rate: float = 0.05
-    optimizer: Optimizer = "adam"
+    learning_rate: float = 0.1
+    optimizer: Optimizer = "quick-adam"
     schedule: Schedule = "cosine"
+    restart: int | None = 5
     warm_up: int = 1
     average: float = 0.0
 
     def __post_init__(self) -> None:
         as_count(self.batch_size, "batch_size")
         as_count(self.epochs, "epochs")
+        if self.restart is not None:
+            as_count(self.restart, "restart")
         as_optimizer(self.optimizer)
         as_schedule(self.schedule)
         check_rate(self.learning_rate)
@@ -73,60 +84,76 @@ class SRGP:
         >>> srgp.SRGP.paper(learning_rate=0.001).schedule
         'constant'
         """
-        return cls(batch_size, epochs, learning_rate, schedule="constant", warm_up=0)
+        return cls(batch_size, epochs, learning_rate, "adam", "constant", None, warm_up=0)
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
+        memory = as_optimizer(self.optimizer).init(task.start)
+        place = Place(task.start, memory, task.start, 0, 0)
+        run_epochs(task, report, self.epochs, place, functools.partial(self._epoch, task))
+
+    def _epoch(self, task: Task, number: int, place: "Place") -> tuple["Place", Told]:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
+        size, rows = self._shape(task)
+        steps = -(-task.rows // size)
+        values, memory, mean = place.values, place.memory, place.mean
+        averaged, done = int(place.averaged), int(place.done)
+        state: State | None = None
+        estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
+        learned, stepped = 0, 0  # batches since the restart, and those with a step in the epoch
+        for batch in task.source.batches(size, task.seed + number):
+            if not (batch[2] > 0.0).any():
+                continue
+            share = schedule(done / (self.epochs * steps))
+            rate, length = self.learning_rate * share, self._chain(share, steps)
+            if learned >= length:
+                state, learned = None, 0
+            steps_now = learned >= min(self.warm_up, length - 1)
+            model = _model(task.coordinates, values)
+            parts = functools.reduce(_add, (block_parts(model, *c) for c in chunks(batch, rows)))
+            if state is None:
+                state = _nothing(model, parts)
+            values, memory, state, psi, wrong = _step(
+                (optimizer, task.priors),
+                task.coordinates,
+                values,
+                memory,
+                state,
+                parts,
+                1.0 / steps,
+                rate if steps_now else 0.0,
+            )
+            refused, done, learned = refused + wrong, done + 1, learned + 1
+            if steps_now:
+                estimate, stepped = estimate + psi, stepped + 1
+            if done > (1.0 - self.average) * self.epochs * steps:
+                averaged += 1
+                mean = _towards(mean, values, 1.0 / averaged)
+        last = number == self.epochs - 1 and averaged > 0
+        told = Told(mean if last else values, estimate * (steps / max(stepped, 1)), rate, refused)
+        return Place(values, memory, mean, averaged, done), told
+
+    def _shape(self, task: Task) -> tuple[int, int]:
         template = task.coordinates.template
         unit = getattr(template.approximation, "block_size", 1)
-        size, rows = batch_shape(
-            self.batch_size, task.rows, parts_rows(template, self.batch_size), unit
-        )
-        steps = -(-task.rows // size)
-        # With one batch an epoch, there is nothing but the first.
-        warm_up = min(self.warm_up, steps - 1)
-        values, memory = task.start, optimizer.init(task.start)
-        mean, averaged, done = values, 0, 0
-        for epoch in range(self.epochs):
-            state: State | None = None
-            estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
-            for k, batch in enumerate(task.source.batches(size, task.seed + epoch)):
-                if not (batch[2] > 0.0).any():
-                    continue
-                rate = self.learning_rate * schedule(done / (self.epochs * steps))
-                model = _model(task.coordinates, values)
-                parts = functools.reduce(
-                    _add, (block_parts(model, *c) for c in chunks(batch, rows))
-                )
-                if state is None:
-                    state = _nothing(model, parts)
-                values, memory, state, psi, wrong = _step(
-                    (optimizer, task.priors),
-                    task.coordinates,
-                    values,
-                    memory,
-                    state,
-                    parts,
-                    1.0 / steps,
-                    rate if k >= warm_up else 0.0,
-                )
-                estimate, refused, done = estimate + psi, refused + wrong, done + 1
-                if done > (1.0 - self.average) * self.epochs * steps:
-                    averaged += 1
-                    mean = _towards(mean, values, 1.0 / averaged)
-            last = epoch == self.epochs - 1 and averaged > 0
-            stop = report(
-                Report(
-                    mean if last else values,
-                    epoch + 1.0,
-                    estimate=float(estimate),
-                    learning_rate=rate,
-                    refused=int(refused),
-                )
-            )
-            if stop:
-                return
+        at_most = parts_rows(template, self.batch_size)
+        return batch_shape(self.batch_size, task.rows, at_most, unit)
+
+    def _chain(self, share: float, steps: int) -> int:
+        """Batches from one restart to the next, at a share of the full learning rate."""
+        if self.restart is None or self.restart >= steps * math.sqrt(max(share, 0.0)):
+            return steps
+        return int(self.restart / math.sqrt(share))
+
+
+class Place(NamedTuple):
+    """Where SRGP stands between two epochs."""
+
+    values: Values
+    memory: Any  # of the optimiser
+    mean: Values  # of the last θ
+    averaged: int  # so many of them
+    done: int  # steps
 
 
 @jax.jit

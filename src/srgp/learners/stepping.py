@@ -23,6 +23,7 @@ def _named(name: str) -> optax.GradientTransformation:
     # Made once: compiled steps are found again by these very functions.
     made = {
         "adam": optax.scale_by_adam,
+        "quick-adam": functools.partial(optax.scale_by_adam, b2=0.9),
         "amsgrad": optax.scale_by_amsgrad,
         "sgd": optax.identity,
     }

@@ -1,75 +1,35 @@
-"""The scikit-learn front: validation and vocabulary around the core, no mathematics."""
+"""The regressor: learning, more data and less, files."""
 
-import contextlib
-import dataclasses
-import functools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from srgp import approximations, inducing, kernels, storage
+from srgp import inducing, storage
 from srgp.approximations import Approximation
-from srgp.bound import log_bound
 from srgp.checks import as_count, as_inputs
-from srgp.kernels import Kernel, Stationary
-from srgp.learners import SRGP, Auto, Callback, Exact, Learner, Sites, learn
+from srgp.kernels import Kernel
+from srgp.learners import SRGP, Callback, Learner, Sites, learn
 from srgp.learners.auto import random_rows
-from srgp.linalg import JitterWarning
 from srgp.model import Model
 from srgp.parameters import Prior
-from srgp.posterior import Posterior, posterior
-from srgp.precision import OnDevice
+from srgp.regressor.answers import Answers, LazyPosterior, quiet
+from srgp.regressor.choices import APPROXIMATIONS, KERNELS, named, packed, unpacked
+from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler
 from srgp.sources import Arrays, Source, as_source
 from srgp.statistics import Statistics, block_rows, summarise_blocks
 
-KERNELS: dict[str, type[Stationary]] = {
-    "se": kernels.SE,
-    "matern12": kernels.Matern12,
-    "matern32": kernels.Matern32,
-    "matern52": kernels.Matern52,
-    "rational_quadratic": kernels.RationalQuadratic,
-}
-APPROXIMATIONS: dict[str, Approximation] = {
-    "sor": approximations.SoR(),
-    "dtc": approximations.DTC(),
-    "fitc": approximations.FITC(),
-    "fic": approximations.FIC(),
-    "pitc": approximations.PITC(),
-    "vfe": approximations.VFE(),
-    "pep": approximations.PEP(alpha=0.5),
-    "tighter_vfe": approximations.TighterVFE(),
-}
-LEARNERS: dict[str, Any] = {kind.__name__: kind for kind in (Auto, Exact, Sites, SRGP)}
 SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
-MERGED_BELOW = 10_000  # rows up to which repeated rows are looked for
-PART = 4096  # rows of which samples are drawn jointly at most
 
 
-@dataclasses.dataclass(frozen=True)
-class Repeats:
-    """What the bound lacks where a weight w means that a row stands w times, not one of σ²/w.
-
-    Both give the same posterior; only the number of rows in n log 2πσ² differs, and so this is a
-    function of σ² alone, which learning takes as a prior of the noise.
-    """
-
-    extra: float  # Q (Σ w − n)
-
-    def __call__(self, noise: Any) -> Any:
-        """−½ Q (Σ w − n) log 2πσ²."""
-        return -0.5 * self.extra * jnp.log(2.0 * jnp.pi * noise)
-
-
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process regression for many rows, behind the interface of scikit-learn.
 
     `fit` learns kernel, noise and inducing inputs, and the exact sparse posterior at them;
@@ -86,7 +46,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                    `srgp` with settings, `srgp.PEP(alpha=0.3)`.
     learner:       "auto", "srgp", "exact", "sites", None to keep the starting values, or one with
                    settings, `srgp.Exact(iterations=50)`.
-    batch_size, epochs: of the learners "srgp" and "sites" when given by name.
+    batch_size, epochs: of the learners "srgp" and "sites" when given by name; None: their own.
     forgetting:    factor in (0, 1] on what was learned before, at each `partial_fit`.
     standardize:   bring inputs and targets to mean 0 and deviation 1 inside.
     max_seconds:   end learning after so long.
@@ -115,8 +75,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         inducing: str | ArrayLike = "kmeans",
         approximation: Approximation | str = "vfe",
         learner: Learner | str | None = "auto",
-        batch_size: int = 5000,
-        epochs: int = 20,
+        batch_size: int | None = None,
+        epochs: int | None = None,
         forgetting: float = 1.0,
         standardize: bool = True,
         max_seconds: float | None = None,
@@ -142,9 +102,15 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         """Learn from X (N, D) and y (N,) or (N, Q); what was learned before is gone."""
         return self._learn(self._source(X, y, sample_weight, reset=True))
 
-    def fit_source(self, data: Any, callback: Callback | None = None) -> Self:
+    def fit_source(
+        self,
+        data: Any,
+        callback: Callback | None = None,
+        checkpoint: storage.Checkpoint | None = None,
+    ) -> Self:
         """As `fit`, out of core: a `srgp.tables.Table`, a list of batches, or a function that
-        starts a pass over batches (X, y) or (X, y, sample_weight). `callback` as in `srgp.learn`.
+        starts a pass over batches (X, y) or (X, y, sample_weight). `callback` and `checkpoint` as
+        in `srgp.learn`.
 
         >>> import numpy as np
         >>> from srgp import SparseGPRegressor
@@ -156,7 +122,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         500
         """
         source = as_source(data)
-        self._learn(source, callback)
+        self._learn(source, callback, checkpoint)
         # Only now: what could not be learned from changes nothing.
         self.n_features_in_ = len(self.scaler_.x_centre)
         names = getattr(source, "feature_names", None)
@@ -216,131 +182,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         self._set_statistics(0.0 * self.statistics_, 0.0)
         return self
 
-    # -- answers ------------------------------------------------------------------------------
-
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        return_cov: bool = False,
-        include_noise: bool = True,
-    ) -> Any:
-        """Mean at X (A, D); with it the deviation (A,) or the joint covariance (A, A) if asked.
-
-        include_noise: of a new measurement y; otherwise of the function behind the measurements.
-        For Q outputs, mean and deviation have shape (A, Q), the covariance (A, A, Q).
-        """
-        if return_std and return_cov:
-            raise ValueError("ask for return_std or return_cov, not for both.")
-        X = self._inputs(X)
-        if return_cov:
-            mean, _ = self.posterior_.predict(X)
-            covariance = self.posterior_.covariance(X, noise=include_noise)
-            scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
-            return self.scaler_.targets_back(mean), scaled
-        mean, deviation = self._answer(X, include_noise)
-        return (mean, deviation) if return_std else mean
-
-    def predict_source(
-        self, table: Any, keep: Any = (), include_noise: bool = True
-    ) -> Iterator[dict[str, Any]]:
-        """Predictions for a `srgp.tables.Table`, a part at a time, as columns for `write_table`.
-
-        The columns are those to `keep` ("all" for every one), then mean and deviation; for several
-        outputs mean_NAME and deviation_NAME of each target.
-        """
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and tuple(table.feature_names) != tuple(names):
-            raise ValueError(
-                f"the table has the features {', '.join(table.feature_names)}, but "
-                f"{', '.join(names)} were learned: open it with these as features."
-            )
-        count = self.scaler_.y_spread.size
-        targets = self.target_names_ or tuple(str(i) for i in range(count))
-        endings = [f"_{name}" for name in targets] if self.scaler_.y_spread.ndim else [""]
-        for part in table.inputs(keep=keep):
-            mean, deviation = self._answer(self.scaler_.inputs(part.X), include_noise)
-            answers = {"mean": mean.reshape(-1, count), "deviation": deviation.reshape(-1, count)}
-            columns = {
-                name + ending: values[:, i]
-                for i, ending in enumerate(endings)
-                for name, values in answers.items()
-            }
-            yield {**part.columns, **columns}
-
-    def sample_y(
-        self,
-        X: Any,
-        n_samples: int = 1,
-        random_state: Any = 0,
-        include_noise: bool = False,
-    ) -> np.ndarray:
-        """Joint draws at X (A, D), of shape (A, n_samples) or (A, Q, n_samples)."""
-        X = self._inputs(X)
-        if len(X) > PART:
-            raise ValueError(
-                f"joint samples at {len(X)} points need a covariance of as many rows and columns: "
-                f"sample at {PART} at most, or use est.posterior_.sample_functions."
-            )
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-        drawn = self.posterior_.sample(seed, X, n_samples, noise=include_noise)
-        return np.moveaxis(self.scaler_.targets_back(drawn), 0, -1)
-
-    @property
-    def posterior_(self) -> Posterior:
-        """The posterior in the model's own units, with all that `srgp.Posterior` offers."""
-        check_is_fitted(self)
-        return self._answers.posterior
-
-    @property
-    def bound_(self) -> float:
-        """The bound of the log marginal likelihood of all rows learned, in the units of y."""
-        check_is_fitted(self)
-        outputs, s = self.scaler_.y_spread.size, self.statistics_
-        bound = log_bound(self.model_, s)
-        if self.model_.approximation.noise_free:
-            # As `Repeats`; and log_noise here is −Σ log w, in the bound of weights as precisions.
-            extra = (self.weight_seen_ - s.n) * np.log(2.0 * np.pi * self.model_.noise)
-            bound -= 0.5 * outputs * float(extra - s.sums.log_noise)
-        return bound - self.weight_seen_ * self.scaler_.log_scale()
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """How many rows are in the posterior; forgotten ones count by what is left of them."""
-        check_is_fitted(self)
-        return round(self.weight_seen_)
-
-    @property
-    def jitter_(self) -> float:
-        """What was added to the diagonal of K_RR, as a share of its largest entry: mostly 0."""
-        check_is_fitted(self)
-        with quiet():
-            return self.model_.jitter
-
-    @property
-    def noise_std_(self) -> np.ndarray:
-        """The deviation of the measurement noise, in the units of y."""
-        check_is_fitted(self)
-        return np.sqrt(self.model_.noise) * self.scaler_.y_spread
-
-    @property
-    def lengthscales_(self) -> np.ndarray:
-        """The lengthscales of a stationary kernel, one for each input, in the units of X."""
-        check_is_fitted(self)
-        if not isinstance(self.model_.kernel, Stationary):
-            raise AttributeError(f"{self.model_.kernel!r} has no lengthscales of its own.")
-        kernel = self.model_.kernel
-        spread = self.scaler_.x_spread
-        chosen = spread if kernel.active_dims is None else spread[list(kernel.active_dims)]
-        return np.asarray(kernel.lengthscales * chosen)
-
-    @property
-    def inducing_points_(self) -> np.ndarray:
-        """The inducing inputs, (M, D), in the units of X."""
-        check_is_fitted(self)
-        return self.scaler_.inputs_back(self.model_.inducing)
-
     # -- files --------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
@@ -357,7 +198,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                 target_names=self.target_names_,
                 history=self.history_,
                 settings={
-                    "parameters": {name: _packed(v) for name, v in self.get_params(False).items()},
+                    "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
                     "weight_seen": self.weight_seen_,
                 },
             ),
@@ -373,7 +214,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         if saved.statistics is None or saved.scaler is None or "parameters" not in saved.settings:
             raise ValueError(f"{path} holds a model, but no regressor: read it with srgp.storage.")
         parameters = saved.settings["parameters"]
-        est = cls(**{name: _unpacked(value) for name, value in parameters.items()})
+        est = cls(**{name: unpacked(value) for name, value in parameters.items()})
         est.model_, est.scaler_ = saved.model, Scaler(**saved.scaler)
         est.n_features_in_ = len(est.scaler_.x_centre)
         if saved.feature_names is not None:
@@ -397,25 +238,27 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             )
         return merge_repeats(source) if self._approximation().noise_free else source
 
-    def _inputs(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.scaler_.inputs(X)
-
-    def _answer(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and deviation at scaled inputs, in the units of y."""
-        mean, variance = self.posterior_.predict(X, noise=noise)
-        return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
-
-    def _learn(self, source: Source, callback: Callback | None = None) -> Self:
+    def _learn(
+        self,
+        source: Source,
+        callback: Callback | None = None,
+        checkpoint: storage.Checkpoint | None = None,
+    ) -> Self:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         approximation = self._approximation()
         scaler, weight = Scaler.of(source)
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         scaled = Scaled(source, scaler)
+        if checkpoint is not None:
+            # Sums over all rows: other data would have others.
+            checkpoint.check({"data": {k: v.tolist() for k, v in scaler.arrays().items()}})
         with quiet():
             model = self._start(scaled, scaler, approximation, seed)
+            if checkpoint is not None:
+                # k-means on many threads may round differently the next time.
+                points = checkpoint.step(lambda: model.inducing, model.inducing)
+                model = model.replace(inducing=points)
             priors: dict[str, Prior] = {}
             if approximation.noise_free and weight != source.present():
                 priors["noise"] = Repeats(scaler.y_spread.size * (weight - source.present()))
@@ -435,6 +278,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                     max_seconds=self.max_seconds,
                     progress=bool(self.verbose),
                     seed=seed,
+                    checkpoint=checkpoint,
                 )
                 model, statistics, history = learned.model, learned.statistics, learned.history
         self.model_, self.scaler_, self.history_ = model, scaler, history
@@ -469,17 +313,18 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
 
     def _set_statistics(self, statistics: Statistics, weight: float) -> None:
         self.statistics_, self.weight_seen_ = statistics, weight
-        self._answers = _Answers(self.model_, statistics)
+        self._answers = LazyPosterior(self.model_, statistics)
 
     def _approximation(self) -> Approximation:
-        return _named(self.approximation, APPROXIMATIONS, Approximation, "approximation")
+        return named(self.approximation, APPROXIMATIONS, Approximation, "approximation")
 
     def _learner(self) -> Learner | str | None:
-        if self.learner == "srgp":
-            return SRGP(batch_size=self.batch_size, epochs=self.epochs)
-        if self.learner == "sites":
-            return Sites(batch_size=self.batch_size, epochs=self.epochs)
-        return self.learner
+        if not (isinstance(self.learner, str) and self.learner in ("srgp", "sites")):
+            return self.learner
+        given = {"batch_size": self.batch_size, "epochs": self.epochs}
+        kind: Any = {"srgp": SRGP, "sites": Sites}[self.learner]
+        made: Learner = kind(**{name: v for name, v in given.items() if v is not None})
+        return made
 
     def _start(
         self, scaled: Scaled, scaler: Scaler, approximation: Approximation, seed: int
@@ -491,7 +336,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             kernel: Kernel = self.kernel
             noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
         else:
-            kind = _named(self.kernel or "se", KERNELS, type, "kernel")
+            kind = named(self.kernel or "se", KERNELS, type, "kernel")
             kernel, noise = inducing.starting_values(X, y, kind, seed)
         return Model(kernel, noise, self._inducing(X, kernel, scaler, seed), approximation)
 
@@ -514,62 +359,3 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
                 return inducing.greedy(kernel, X, M, seed=seed)
         choose = inducing.kmeans if self.inducing == "kmeans" else inducing.random
         return choose(X, M, seed)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Answers(OnDevice):
-    """The posterior, made when first asked for."""
-
-    model: Model
-    statistics: Statistics
-
-    @functools.cached_property
-    def posterior(self) -> Posterior:
-        with quiet():
-            return posterior(self.model, self.statistics)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings of jitter, which `jitter_` tells: few guess how few points a function needs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JitterWarning)
-        yield
-
-
-def merge_repeats(source: Arrays) -> Arrays:
-    """Few rows: sorted, each distinct one once, with the sum of its weights.
-
-    So that a row given twice, or once with weight 2, is the same to the last bit.
-    """
-    if len(source.X) > MERGED_BELOW:
-        return source
-    present = source.w > 0.0
-    if not present.any():
-        raise ValueError("every row has weight 0: there is nothing to learn from.")
-    rows = np.column_stack([source.X, source.y])[present]
-    distinct, where = np.unique(rows, axis=0, return_inverse=True)
-    inputs = source.X.shape[1]
-    y = distinct[:, inputs:].reshape(len(distinct), *source.y.shape[1:])
-    return Arrays(distinct[:, :inputs], y, np.bincount(where.ravel(), source.w[present]))
-
-
-def _named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:
-    """One by its name, or as it is."""
-    if isinstance(value, str) and value in known:
-        return known[value]
-    if isinstance(value, kind) and not isinstance(value, str):
-        return value
-    raise ValueError(f"{what} must be one of {', '.join(known)}, or one of srgp, got {value!r}.")
-
-
-def _packed(value: Any) -> Any:
-    """A constructor argument as `srgp.storage` can hold it."""
-    if isinstance(value, Auto | Exact | Sites | SRGP):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"learner": type(value).__name__, "settings": fields}
-    return int(value.randint(2**31 - 1)) if isinstance(value, np.random.RandomState) else value
-
-
-def _unpacked(value: Any) -> Any:
-    return LEARNERS[value["learner"]](**value["settings"]) if isinstance(value, dict) else value

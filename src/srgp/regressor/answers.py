@@ -1,0 +1,189 @@
+"""What a fitted regressor tells, in the user's units."""
+
+import contextlib
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from srgp.bound import log_bound
+from srgp.kernels import Stationary
+from srgp.linalg import JitterWarning
+from srgp.model import Model
+from srgp.posterior import Posterior, posterior
+from srgp.precision import OnDevice
+from srgp.scaling import Scaler
+from srgp.statistics import Statistics
+
+PART = 4096  # rows of which samples are drawn jointly at most
+
+
+class Answers:
+    """Predictions, samples and learned parameters, from model, statistics and scaling."""
+
+    model_: Model
+    statistics_: Statistics
+    scaler_: Scaler
+    weight_seen_: float
+    target_names_: tuple[str, ...] | None
+    _answers: "LazyPosterior"
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = True,
+    ) -> Any:
+        """Mean at X (A, D); with it the deviation (A,) or the joint covariance (A, A) if asked.
+
+        include_noise: of a new measurement y; otherwise of the function behind the measurements.
+        For Q outputs, mean and deviation have shape (A, Q), the covariance (A, A, Q).
+        """
+        if return_std and return_cov:
+            raise ValueError("ask for return_std or return_cov, not for both.")
+        X = self._inputs(X)
+        if return_cov:
+            mean, _ = self.posterior_.predict(X)
+            covariance = self.posterior_.covariance(X, noise=include_noise)
+            scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
+            return self.scaler_.targets_back(mean), scaled
+        mean, deviation = self._answer(X, include_noise)
+        return (mean, deviation) if return_std else mean
+
+    def predict_source(
+        self, table: Any, keep: Any = (), include_noise: bool = True
+    ) -> Iterator[dict[str, Any]]:
+        """Predictions for a `srgp.tables.Table`, a part at a time, as columns for `write_table`.
+
+        The columns are those to `keep` ("all" for every one), then mean and deviation; for several
+        outputs mean_NAME and deviation_NAME of each target.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and tuple(table.feature_names) != tuple(names):
+            raise ValueError(
+                f"the table has the features {', '.join(table.feature_names)}, but "
+                f"{', '.join(names)} were learned: open it with these as features."
+            )
+        count = self.scaler_.y_spread.size
+        targets = self.target_names_ or tuple(str(i) for i in range(count))
+        endings = [f"_{name}" for name in targets] if self.scaler_.y_spread.ndim else [""]
+        for part in table.inputs(keep=keep):
+            mean, deviation = self._answer(self.scaler_.inputs(part.X), include_noise)
+            answers = {"mean": mean.reshape(-1, count), "deviation": deviation.reshape(-1, count)}
+            columns = {
+                name + ending: values[:, i]
+                for i, ending in enumerate(endings)
+                for name, values in answers.items()
+            }
+            yield {**part.columns, **columns}
+
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = 0,
+        include_noise: bool = False,
+    ) -> np.ndarray:
+        """Joint draws at X (A, D), of shape (A, n_samples) or (A, Q, n_samples)."""
+        X = self._inputs(X)
+        if len(X) > PART:
+            raise ValueError(
+                f"joint samples at {len(X)} points need a covariance of as many rows and columns: "
+                f"sample at {PART} at most, or use est.posterior_.sample_functions."
+            )
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        drawn = self.posterior_.sample(seed, X, n_samples, noise=include_noise)
+        return np.moveaxis(self.scaler_.targets_back(drawn), 0, -1)
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The posterior in the model's own units, with all that `srgp.Posterior` offers."""
+        check_is_fitted(self)
+        return self._answers.posterior
+
+    @property
+    def bound_(self) -> float:
+        """The bound of the log marginal likelihood of all rows learned, in the units of y."""
+        check_is_fitted(self)
+        outputs, s = self.scaler_.y_spread.size, self.statistics_
+        bound = log_bound(self.model_, s)
+        if self.model_.approximation.noise_free:
+            # As `Repeats`; and log_noise here is −Σ log w, in the bound of weights as precisions.
+            extra = (self.weight_seen_ - s.n) * np.log(2.0 * np.pi * self.model_.noise)
+            bound -= 0.5 * outputs * float(extra - s.sums.log_noise)
+        return bound - self.weight_seen_ * self.scaler_.log_scale()
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """How many rows are in the posterior; forgotten ones count by what is left of them."""
+        check_is_fitted(self)
+        return round(self.weight_seen_)
+
+    @property
+    def jitter_(self) -> float:
+        """What was added to the diagonal of K_RR, as a share of its largest entry: mostly 0."""
+        check_is_fitted(self)
+        with quiet():
+            return self.model_.jitter
+
+    @property
+    def noise_std_(self) -> np.ndarray:
+        """The deviation of the measurement noise, in the units of y."""
+        check_is_fitted(self)
+        return np.sqrt(self.model_.noise) * self.scaler_.y_spread
+
+    @property
+    def lengthscales_(self) -> np.ndarray:
+        """The lengthscales of a stationary kernel, one for each input, in the units of X."""
+        check_is_fitted(self)
+        if not isinstance(self.model_.kernel, Stationary):
+            raise AttributeError(f"{self.model_.kernel!r} has no lengthscales of its own.")
+        kernel = self.model_.kernel
+        spread = self.scaler_.x_spread
+        chosen = spread if kernel.active_dims is None else spread[list(kernel.active_dims)]
+        return np.asarray(kernel.lengthscales * chosen)
+
+    @property
+    def inducing_points_(self) -> np.ndarray:
+        """The inducing inputs, (M, D), in the units of X."""
+        check_is_fitted(self)
+        return self.scaler_.inputs_back(self.model_.inducing)
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.scaler_.inputs(X)
+
+    def _answer(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation at scaled inputs, in the units of y."""
+        mean, variance = self.posterior_.predict(X, noise=noise)
+        return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyPosterior(OnDevice):
+    """The posterior, made when first asked for."""
+
+    model: Model
+    statistics: Statistics
+
+    @functools.cached_property
+    def posterior(self) -> Posterior:
+        """Predictions in the model's own units."""
+        with quiet():
+            return posterior(self.model, self.statistics)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of jitter, which `jitter_` tells: few guess how few points a function needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        yield

@@ -1,0 +1,52 @@
+"""What a regressor is given by name, and how files hold it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from srgp import approximations, kernels
+from srgp.approximations import Approximation
+from srgp.kernels import Stationary
+from srgp.learners import SRGP, Auto, Exact, Sites
+
+KERNELS: dict[str, type[Stationary]] = {
+    "se": kernels.SE,
+    "matern12": kernels.Matern12,
+    "matern32": kernels.Matern32,
+    "matern52": kernels.Matern52,
+    "rational_quadratic": kernels.RationalQuadratic,
+}
+APPROXIMATIONS: dict[str, Approximation] = {
+    "sor": approximations.SoR(),
+    "dtc": approximations.DTC(),
+    "fitc": approximations.FITC(),
+    "fic": approximations.FIC(),
+    "pitc": approximations.PITC(),
+    "vfe": approximations.VFE(),
+    "pep": approximations.PEP(alpha=0.5),
+    "tighter_vfe": approximations.TighterVFE(),
+}
+LEARNERS: dict[str, Any] = {kind.__name__: kind for kind in (Auto, Exact, Sites, SRGP)}
+
+
+def named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:
+    """One by its name, or as it is."""
+    if isinstance(value, str) and value in known:
+        return known[value]
+    if isinstance(value, kind) and not isinstance(value, str):
+        return value
+    raise ValueError(f"{what} must be one of {', '.join(known)}, or one of srgp, got {value!r}.")
+
+
+def packed(value: Any) -> Any:
+    """A constructor argument as `srgp.storage` can hold it."""
+    if isinstance(value, Auto | Exact | Sites | SRGP):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"learner": type(value).__name__, "settings": fields}
+    return int(value.randint(2**31 - 1)) if isinstance(value, np.random.RandomState) else value
+
+
+def unpacked(value: Any) -> Any:
+    """What `packed` was given."""
+    return LEARNERS[value["learner"]](**value["settings"]) if isinstance(value, dict) else value
