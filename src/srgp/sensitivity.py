@@ -28,7 +28,7 @@ from srgp.collapsed import (
 )
 from srgp.linalg import assemble, cholesky, whitener
 from srgp.model import Basis, Model
-from srgp.precision import Array, HostArray, Scalar, double
+from srgp.precision import EPS, Array, HostArray, Scalar, double
 from srgp.slopes import Raw, Slopes, kernel_matrix, products, pullback_inducing, slopes
 from srgp.statistics import Sums, block_sums, rows_for
 
@@ -118,12 +118,25 @@ def _gradients(
     factor = factorise(model.kernel.covariance(model.inducing, model.inducing), floor)
     values, gradients = [], []
     for state in states:
+        if floor is not None:
+            state = steadied(state)
         value, at_K, gradient = _through_sums(model, factor, state)
         kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at_K)
         through_K = shaped_like(model, kernel, jnp.zeros(()), R)
         values.append(value)
         gradients.append(jax.tree.map(jnp.add, gradient, through_K))
     return values, gradients
+
+
+def steadied(state: State) -> State:
+    """As if a little more had been learned: it outweighs the rounding errors of A, or of Φ."""
+
+    def more(A: Array) -> Array:
+        return A + len(A) * EPS * jnp.max(jnp.diagonal(A)) * jnp.eye(len(A))
+
+    if isinstance(state, Dense):
+        return state._replace(sums=state.sums._replace(A=more(state.sums.A)))
+    return state._replace(raw=state.raw._replace(Phi=more(state.raw.Phi)))
 
 
 def _through_sums(model: Model, factor: Factor, state: State) -> tuple[Scalar, Array, Model]:

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -21,7 +22,8 @@ def share_compiled_code() -> None:
     """What one command compiled is ready for the next, unless JAX was told otherwise."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None:
         return
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
@@ -29,8 +31,8 @@ def share_compiled_code() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
         return  # it is only slower without
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    config.update("jax_compilation_cache_dir", str(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def _processor() -> str:

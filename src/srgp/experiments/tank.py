@@ -27,7 +27,7 @@ from srgp.regressor import SparseGPRegressor
 
 PERIOD = 0.2  # seconds between samples
 DAY = round(86_400 / PERIOD)
-NOISE = 0.1  # deviation of a measurement
+NOISE = 0.02  # deviation of a measurement
 LAGS = 2
 SUBSET = 10_000  # rows for the batch model
 SHOWN = 600  # samples in the picture
@@ -146,5 +146,7 @@ def draw(plant: Plant, outcomes: Mapping[str, Outcome], output: Path) -> None:
     bottom.step(t, plant.w[at], color="black", lw=1.0, where="post")
     bottom.set(ylabel="flow w₁", xlabel="seconds")
     for axes in (top, middle):
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.2 * (high - low))  # room for the legend
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper right")
     figure.savefig(output, dpi=150)
