@@ -198,7 +198,7 @@ def main() -> None:
             many = len(problem["X"]) > 200_000
             epochs = 4 if many else 30
             found = compare(problem, epochs, 120.0, not many, seed=int(seed or 0), known=known)
-        results[name] = {"machine": machine(), **found}
+        results[name] = {"machine": machine(), "peers_before": chosen.ours, **found}
         RESULTS.mkdir(exist_ok=True)
         FILE.write_text(json.dumps(results, indent=1) + "\n")
         for method, ratio in found["ratios"].items():

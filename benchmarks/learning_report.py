@@ -103,6 +103,8 @@ def _learning(learning: dict[str, Any]) -> str:
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
+        if problem.get("peers_before"):
+            text.append("Ours were measured again (`--ours`) after this run of the peers.")
         text.append(_runs_table(best_runs(problem["runs"])))
         text.append(_ratio_table(problem["ratios"]))
         # Other splits and seeds of the same data have tables only.
