@@ -86,6 +86,8 @@ def _growth_picture(growth: list[dict[str, Any]]) -> None:
     right.set(xlabel="M", ylabel="MB", title="Memory of the derivatives")
     for axes in (left, right):
         axes.legend(frameon=False, fontsize=8)
+        axes.minorticks_off()
+        axes.set_xticks([50, 100, 200, 400, 800], labels=["50", "100", "200", "400", "800"])
     IMAGES.mkdir(exist_ok=True)
     figure.savefig(IMAGES / "learning-growth.png", dpi=120)
     plt.close(figure)
@@ -167,6 +169,7 @@ def _picture(name: str, runs: dict[str, Any]) -> None:
     for label, run in runs.items():
         library, method = label.split()
         line = LINES.get(method, "-" if method.endswith("adam") else "--")
+        line = ":" if method.startswith("sgpr") else line
         # From above the start on: what matters is how close to the best, and when.
         gap = np.maximum(top - np.maximum.accumulate(run["bounds"]), 1e-4 * abs(top))
         axes.loglog(
