@@ -49,8 +49,9 @@ class Answers:
             raise ValueError("ask for return_std or return_cov, not for both.")
         X = self._inputs(X)
         if return_cov:
-            mean, _ = self.posterior_.predict(X)
-            covariance = self.posterior_.covariance(X, noise=include_noise)
+            with quiet():
+                mean, _ = self.posterior_.predict(X)
+                covariance = self.posterior_.covariance(X, noise=include_noise)
             scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
             return self.scaler_.targets_back(mean), scaled
         mean, deviation = self._answer(X, include_noise)
@@ -99,7 +100,8 @@ class Answers:
                 f"sample at {PART} at most, or use est.posterior_.sample_functions."
             )
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        drawn = self.posterior_.sample(seed, X, n_samples, noise=include_noise)
+        with quiet():
+            drawn = self.posterior_.sample(seed, X, n_samples, noise=include_noise)
         return np.moveaxis(self.scaler_.targets_back(drawn), 0, -1)
 
     @property
@@ -113,7 +115,8 @@ class Answers:
         """The bound of the log marginal likelihood of all rows learned, in the units of y."""
         check_is_fitted(self)
         outputs, s = self.scaler_.y_spread.size, self.statistics_
-        bound = log_bound(self.model_, s)
+        with quiet():
+            bound = log_bound(self.model_, s)
         if self.model_.approximation.noise_free:
             # As `Repeats`; and log_noise here is −Σ log w, in the bound of weights as precisions.
             extra = (self.weight_seen_ - s.n) * np.log(2.0 * np.pi * self.model_.noise)
@@ -163,7 +166,8 @@ class Answers:
 
     def _answer(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation at scaled inputs, in the units of y."""
-        mean, variance = self.posterior_.predict(X, noise=noise)
+        with quiet():
+            mean, variance = self.posterior_.predict(X, noise=noise)
         return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
 
 

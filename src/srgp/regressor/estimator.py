@@ -304,7 +304,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 weight += float(batch[2].sum())
                 yield batch
 
-        statistics = summarise_blocks(self.model_, tallied())
+        with quiet():
+            statistics = summarise_blocks(self.model_, tallied())
         return statistics, self._rows(weight, statistics)
 
     def _rows(self, weight: float, statistics: Statistics) -> float:
