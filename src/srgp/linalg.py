@@ -100,6 +100,11 @@ def cholesky(
     return lower_factor(shifted(K, jitter)), jitter
 
 
+def steadied(A: Float[Array, "M M"]) -> Float[jax.Array, "M M"]:
+    """A sum of data with a little more than it holds, which outweighs its rounding errors."""
+    return A + len(A) * EPS * jnp.max(jnp.diagonal(A)) * jnp.eye(len(A))
+
+
 def lower_factor(K: Float[Array, "*batch M M"]) -> Float[jax.Array, "*batch M M"]:
     """The lower Cholesky factor of a matrix known to be positive definite."""
     return jnp.linalg.cholesky(K, symmetrize_input=False)

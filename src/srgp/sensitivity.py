@@ -26,9 +26,9 @@ from srgp.collapsed import (
     raw_value_and_cotangents,
     value_and_cotangents,
 )
-from srgp.linalg import assemble, cholesky, whitener
+from srgp.linalg import assemble, cholesky, steadied, whitener
 from srgp.model import Basis, Model
-from srgp.precision import EPS, Array, HostArray, Scalar, double
+from srgp.precision import Array, HostArray, Scalar, double
 from srgp.slopes import Raw, Slopes, kernel_matrix, products, pullback_inducing, slopes
 from srgp.statistics import Sums, block_sums, rows_for
 
@@ -119,7 +119,7 @@ def _gradients(
     values, gradients = [], []
     for state in states:
         if floor is not None:
-            state = steadied(state)
+            state = _steadied(state)
         value, at_K, gradient = _through_sums(model, factor, state)
         kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at_K)
         through_K = shaped_like(model, kernel, jnp.zeros(()), R)
@@ -128,15 +128,10 @@ def _gradients(
     return values, gradients
 
 
-def steadied(state: State) -> State:
-    """As if a little more had been learned: it outweighs the rounding errors of A, or of Φ."""
-
-    def more(A: Array) -> Array:
-        return A + len(A) * EPS * jnp.max(jnp.diagonal(A)) * jnp.eye(len(A))
-
+def _steadied(state: State) -> State:
     if isinstance(state, Dense):
-        return state._replace(sums=state.sums._replace(A=more(state.sums.A)))
-    return state._replace(raw=state.raw._replace(Phi=more(state.raw.Phi)))
+        return state._replace(sums=state.sums._replace(A=steadied(state.sums.A)))
+    return state._replace(raw=state.raw._replace(Phi=steadied(state.raw.Phi)))
 
 
 def _through_sums(model: Model, factor: Factor, state: State) -> tuple[Scalar, Array, Model]:

@@ -28,10 +28,10 @@ from srgp.learners.stepping import (
     ascend,
     check_rate,
 )
-from srgp.linalg import assemble
+from srgp.linalg import assemble, steadied
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
-from srgp.precision import EPS, Array, Scalar
+from srgp.precision import Array, Scalar
 from srgp.sensitivity import shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback_inducing, raw_sums
 from srgp.statistics import block_rows
@@ -212,9 +212,8 @@ def _sites_cotangent(
     Phi = keep * state.Phi + (1.0 - keep) * scale * raw.Phi
     b = keep * state.b + (1.0 - keep) * scale * raw.b
     factor = factorise(model.kernel.covariance(model.inducing, model.inducing))
-    # Any sites give a bound: a little more precision outweighs the rounding errors of Φ.
-    rounding = len(Phi) * EPS * jnp.max(jnp.diagonal(Phi))
-    precision = (Phi + rounding * jnp.eye(len(Phi))) / model.noise
+    # Any sites give a bound, these as well as those without.
+    precision = steadied(Phi) / model.noise
     elbo, at = site_bound(factor, raw, model.noise, precision, b / model.noise, scale)
     kernel, R = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
     return at, shaped_like(model, kernel, at.noise, R), elbo, state._replace(Phi=Phi, b=b)
