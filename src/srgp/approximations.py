@@ -30,8 +30,10 @@ from srgp.kernels import Kernel
 from srgp.linalg import lower_factor
 from srgp.precision import EPS, Array, Scalar
 
-# W = L⁻¹ k(R, X) Diag(scale), from X (B, D) and scale (B,).
-Projection: TypeAlias = Callable[[Float[Array, "B D"], Float[Array, " B"]], Float[Array, "M B"]]
+# W = L⁻¹ k(R, X) Diag(scale) and diag WᵀW, from X (B, D) and scale (B,).
+Projection: TypeAlias = Callable[
+    [Float[Array, "B D"], Float[Array, " B"]], tuple[Float[Array, "M B"], Float[Array, " B"]]
+]
 
 
 class Observation(NamedTuple):
@@ -72,11 +74,11 @@ class Approximation:
         if self.share == 0.0:
             # V = Diag s is known beforehand, and dividing K_RX by it costs no pass over W.
             v, root = s, present / jnp.sqrt(s)
-            W = project(X, root)
-            d = jnp.maximum(kernel.variance_at(X) - s * jnp.sum(W**2, 0), 0.0)
+            W, explained = project(X, root)
+            d = jnp.maximum(kernel.variance_at(X) - s * explained, 0.0)
         else:
-            W = project(X, jnp.ones_like(present))
-            d = unexplained(kernel, W, X)
+            W, explained = project(X, jnp.ones_like(present))
+            d = jnp.maximum(kernel.variance_at(X) - explained, 0.0)
             v = self.share * d + s
             root = present / jnp.sqrt(v)
             W = W * root
@@ -249,7 +251,7 @@ class PITC(Approximation):
             rows = jax.scipy.linalg.solve_triangular(L, whiten, lower=True)
             return rows, present * 2.0 * jnp.log(jnp.diagonal(L)), present
 
-        W = project(X, jnp.ones(len(X)))
+        W, _ = project(X, jnp.ones(len(X)))
         M, b = len(W), self.block_size
         columns = y.reshape(len(y), -1)
         rows, log_noise, present = jax.vmap(one)(

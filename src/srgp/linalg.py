@@ -153,7 +153,6 @@ def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
 
 @functools.cache
 def _blas() -> Any:
-    import scipy.linalg  # noqa: F401 - loads the library that factorisations are done with
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

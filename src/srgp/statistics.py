@@ -5,7 +5,10 @@ Batches, streams, machines and forgetting are all ways to add up the same few nu
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -14,14 +17,17 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from srgp.approximations import PITC, Approximation, Observation
+from srgp.approximations import PITC, Approximation, Observation, Projection
+from srgp.blas import add_gram, mirrored, solve_rows, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
-from srgp.linalg import assemble, gram_rows
+from srgp.linalg import gram_rows, quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import Array, Scalar, double
 
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
 BLOCK_ENTRIES = 2**20
+# About so many rows are added up plainly, before one careful addition.
+GROUP_ROWS = 2**14
 
 
 class Sums(NamedTuple):
@@ -139,20 +145,45 @@ def summarise(
 
 @double
 def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> Statistics:
-    """The statistics of checked blocks of (X, y, weights), each of `block_rows(model)` rows."""
+    """The statistics of checked blocks of (X, y, weights), each of `block_rows(model)` rows.
+
+    A group of blocks for each core at a time. The groups are the same however many cores there
+    are, and added in their order: so is the sum, to the last bit.
+    """
     approximation, basis = model.approximation, model.basis
-    total: Any = None
-    for block in blocks:
-        if total is None:
-            total = _start(approximation, basis, *block)
-        total = _add_block(approximation, basis, *total, *block)
-    sums = as_sums(np.asarray(x) for x in _whole(total[0]))
-    return Statistics(sums, model.fingerprint)
+    lower = np.asfortranarray(basis.whiten.lower)
+    work = functools.partial(_group_sums, approximation, basis, lower)
+    groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
+    total = CarefulSum()
+    with quiet_blas(), ThreadPoolExecutor(workers()) as pool:
+        for sums in ahead(pool, work, groups, workers()):
+            total.add(sums)
+    return Statistics(total.value._replace(A=mirrored(total.value.A)), model.fingerprint)
+
+
+def ahead(
+    pool: Executor, work: Callable[[Any], Any], items: Iterable[Any], count: int
+) -> Iterator[Any]:
+    """work(item) in order, `count` of them begun before they are asked for."""
+    begun: deque[Any] = deque()
+    for item in items:
+        if len(begun) > count:
+            yield begun.popleft().result()
+        begun.append(pool.submit(work, item))
+    while begun:
+        yield begun.popleft().result()
+
+
+def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of `size` items, the last one shorter."""
+    rest = iter(items)
+    while group := list(itertools.islice(rest, size)):
+        yield group
 
 
 def block_rows(model: Model) -> int:
     """Rows of one compiled block: one shape for each model, whatever the number of rows."""
-    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), 256, 8192))))
+    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), 256, 4096))))
     if isinstance(model.approximation, PITC):
         size = model.approximation.block_size
         return max(rows // size, 1) * size
@@ -179,9 +210,15 @@ def observe(
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
     noise: Scalar,
+    project: Projection | None = None,
 ) -> Observation:
     """A batch as rows of a linear regression with unit noise, in the whitened basis."""
-    return approximation.observe(basis.kernel, basis.project, X, y, noise, weights)
+
+    def compiled(X: Array, scale: Array) -> tuple[Array, Array]:
+        W = basis.project(X, scale)
+        return W, jnp.sum(W**2, 0)
+
+    return approximation.observe(basis.kernel, project or compiled, X, y, noise, weights)
 
 
 def block_sums(
@@ -191,12 +228,11 @@ def block_sums(
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
 ) -> Sums:
-    """The sums of one block; A as the block rows of its lower half, until `_whole`.
+    """The sums of one block, in compiled code; A as the block rows of its lower half.
 
     Whitening comes before squaring, which would lose twice the digits: see docs/design.md.
     """
-    noise = jnp.ones(()) if approximation.noise_free else basis.noise
-    seen = observe(approximation, basis, X, y, weights, noise)
+    seen = observe(approximation, basis, X, y, weights, _kept_noise(approximation, basis))
     return Sums(
         A=gram_rows(seen.W),  # type: ignore[arg-type]
         b=seen.W @ seen.y,
@@ -207,29 +243,94 @@ def block_sums(
     )
 
 
+def _kept_noise(approximation: Approximation, basis: Basis) -> Scalar:
+    """The σ² that sums are in units of: 1 where the model allows it, see `at_noise`."""
+    return jnp.ones(()) if approximation.noise_free else basis.noise
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def _start(approximation: Approximation, basis: Basis, *block: Array) -> tuple[Sums, Sums]:
-    """Nothing seen, and no rounding error so far."""
-    shapes = jax.eval_shape(functools.partial(block_sums, approximation), basis, *block)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), shapes)
-    return zeros, zeros
+def _asked(
+    approximation: Approximation,
+    basis: Basis,
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    weights: Float[Array, " B"],
+) -> Float[Array, "B M"]:
+    """What `observe` wants whitened: k(X, R), in units of the noise where that is known before."""
+    asked = []
+
+    def project(X: Array, scale: Array) -> tuple[Array, Array]:
+        asked.append(basis.kernel.covariance(X, basis.inducing) * scale[:, None])
+        return asked[0].T, scale
+
+    observe(approximation, basis, X, y, weights, _kept_noise(approximation, basis), project)
+    return asked[0]
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
-def _add_block(
-    approximation: Approximation, basis: Basis, total: Sums, rounding: Sums, *block: Array
-) -> tuple[Sums, Sums]:
-    # Kahan's summation: the error does not grow with the number of blocks.
-    new = block_sums(approximation, basis, *block)
-    term = jax.tree.map(jnp.subtract, new, rounding)
-    updated = jax.tree.map(jnp.add, total, term)
-    rounding = jax.tree.map(lambda u, t, x: (u - t) - x, updated, total, term)
-    return updated, rounding
+@functools.partial(jax.jit, static_argnums=0)
+def _seen(
+    approximation: Approximation,
+    basis: Basis,
+    rows: Float[Array, "B M"],
+    squares: Float[Array, " B"],
+    X: Float[Array, "B D"],
+    y: Float[Array, "B *Q"],
+    weights: Float[Array, " B"],
+) -> tuple[Float[Array, "B M"] | None, Float[Array, "B *Q"], Scalar, Scalar, Scalar]:
+    """The rest of `observe`, from whitened rows; they come back only if V̄ changed them."""
+    W, noise = rows.T, _kept_noise(approximation, basis)
+    seen = observe(approximation, basis, X, y, weights, noise, lambda X, scale: (W, squares))
+    changed = None if seen.W is W else seen.W.T
+    log_noise, a, n = map(jnp.sum, (seen.log_noise, seen.regulariser, seen.present))
+    return changed, seen.y, log_noise, a, n
 
 
-@jax.jit
-def _whole(total: Sums) -> Sums:
-    return total._replace(A=assemble(total.A))  # type: ignore[arg-type]
+# What overflows is refused where the sums are used, with a message of its own.
+@np.errstate(over="ignore", invalid="ignore")
+@double
+def _group_sums(
+    approximation: Approximation,
+    basis: Basis,
+    lower: np.ndarray,
+    blocks: Iterable[tuple[np.ndarray, ...]],
+) -> Sums:
+    """The sums of a few blocks; A as its lower half.
+
+    Kernel and noise are compiled code; the two products, L⁻¹K and WWᵀ, are triangular and
+    symmetric, and so BLAS's: half the flops of a plain product, and a substitution that keeps
+    its digits however ill-conditioned K_RR is.
+    """
+    A, parts = np.zeros(lower.shape, order="F"), []
+    for block in blocks:
+        rows = np.array(_asked(approximation, basis, *block))
+        solve_rows(lower, rows)
+        squares = np.einsum("bm,bm->b", rows, rows)
+        changed, y, *totals = _seen(approximation, basis, rows, squares, *block)
+        if changed is not None:
+            rows = np.ascontiguousarray(changed)
+        add_gram(rows, A)
+        y = np.asarray(y)
+        parts.append((rows.T @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
+    return as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
+
+
+class CarefulSum:
+    """Kahan's summation of `Sums`: the error does not grow with the number of terms."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self._lost: Any = None
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def add(self, term: Sums) -> None:
+        """Add one more."""
+        if self.value is None:
+            self.value, self._lost = term, as_sums(np.zeros_like(x) for x in term)
+            return
+        term = as_sums(map(np.subtract, term, self._lost))
+        value = as_sums(map(np.add, self.value, term))
+        gained = map(np.subtract, value, self.value)
+        self.value, self._lost = value, as_sums(map(np.subtract, gained, term))
 
 
 def at_noise(approximation: Approximation, sums: Sums, noise: Scalar) -> Sums:

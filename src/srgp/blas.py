@@ -1,0 +1,89 @@
+"""BLAS's triangular solve and symmetric product, with Python's lock released.
+
+Neither XLA nor NumPy has them both, and SciPy's wrappers hold the lock. SciPy publishes the
+addresses for compiled callers, and through those several blocks of data are worked on at once, one
+thread each: faster than BLAS's own threads, which wait busily where the kernel is evaluated.
+"""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cython_blas
+
+# Each worker holds a block of the kernel matrix, so their number is bounded.
+MOST_WORKERS = 16
+
+
+def workers() -> int:
+    """How many blocks to work on at once: one for each core that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+    return min(len(allowed(0)), MOST_WORKERS)
+
+
+def solve_rows(lower: np.ndarray, rows: np.ndarray) -> None:
+    """rows ← rows L⁻ᵀ in place, by substitution: L (M, M) in columns, rows (B, M) in rows."""
+    _check(lower.T, rows)
+    B, M = rows.shape
+    where = b"L", b"L", b"N", b"N"  # the factor on the left, lower, as it is, with its diagonal
+    _routine("dtrsm")(
+        *where, _int(M), _int(B), _one(), _address(lower), _int(M), _address(rows), _int(M)
+    )
+
+
+def add_gram(rows: np.ndarray, total: np.ndarray) -> None:
+    """The lower half of total (M, M), in columns, grows by that of rowsᵀ rows."""
+    _check(total.T, rows)
+    B, M = rows.shape
+    _routine("dsyrk")(
+        b"L", b"N", _int(M), _int(B), _one(), _address(rows), _int(M), _one(), _address(total),
+        _int(M),
+    )  # fmt: skip
+
+
+def mirrored(lower: np.ndarray) -> np.ndarray:
+    """The symmetric matrix of a lower half."""
+    return np.tril(lower) + np.tril(lower, -1).T
+
+
+def _check(*arrays: np.ndarray) -> None:
+    # An address tells BLAS nothing of layout or type.
+    for array in arrays:
+        if array.dtype != np.float64 or not array.flags.c_contiguous:
+            raise TypeError("BLAS needs contiguous arrays of float64.")
+
+
+@functools.cache
+def _routine(name: str) -> Callable[..., None]:
+    capsule = vars(cython_blas)["__pyx_capi__"][name]
+    api = ctypes.pythonapi
+    signature = api.PyCapsule_GetName
+    signature.restype, signature.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer = api.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    parameters = signature(capsule).decode().partition("(")[2].rstrip(")").split(", ")
+    kinds = [_kind(parameter) for parameter in parameters]
+    return ctypes.CFUNCTYPE(None, *kinds)(pointer(capsule, signature(capsule)))
+
+
+def _kind(parameter: str) -> Any:
+    """The type of one parameter, from the signature that SciPy publishes."""
+    kinds = {"char *": ctypes.c_char_p, "int *": ctypes.POINTER(ctypes.c_int)}
+    if parameter.endswith("_d *"):
+        return ctypes.c_void_p
+    return kinds[parameter]  # integers of another size would be another type, and fail here
+
+
+def _int(value: int) -> Any:
+    return ctypes.byref(ctypes.c_int(value))
+
+
+def _one() -> Any:
+    return ctypes.byref(ctypes.c_double(1.0))
+
+
+def _address(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(ctypes.c_void_p)
