@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ SOURCE = Path(srgp.__file__).parent
 # A module imports only from modules above it.
 LAYERS = [
     "precision",
+    "compiled",
     "pytree",
     "checks",
     "metrics",
@@ -103,6 +105,24 @@ def test_single_precision_input_is_taken_as_double() -> None:
     s = srgp.summarise(model, X, p.y.astype(np.float32))
     t = srgp.summarise(model, np.asarray(X, np.float64), p.y.astype(np.float32).astype(float))
     assert srgp.log_bound(model, s) == srgp.log_bound(model, t)
+
+
+def test_compiled_code_is_kept_where_asked_and_only_once(tmp_path: Path) -> None:
+    code = """
+import sys, srgp
+print(srgp.keep_compiled_code(sys.argv[1]) == srgp.keep_compiled_code("another"))
+srgp.Model(srgp.kernels.SE(), 0.1, [[0.0], [1.0]]).basis
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "kept")]
+    env = {name: v for name, v in os.environ.items() if not name.startswith("JAX_")}
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert out.stdout.strip() == "True"
+    assert list((tmp_path / "kept").iterdir())
+    (tmp_path / "file").touch()
+    code = "import sys, srgp; print(srgp.keep_compiled_code(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(tmp_path / "file" / "below")]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert out.stdout.strip() == "None"
 
 
 def test_one_compilation_serves_all_batch_sizes() -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from srgp import inducing, kernels, metrics, priors
 from srgp.approximations import DTC, FIC, FITC, PEP, PITC, VFE, SoR, TighterVFE
 from srgp.bound import BoundTerms, bound_terms, log_bound
+from srgp.compiled import keep_compiled_code
 from srgp.filtering import Filter
 from srgp.fullgp import FullGP
 from srgp.gradient import value_and_grad
@@ -49,6 +50,7 @@ __all__ = [
     "TighterVFE",
     "bound_terms",
     "inducing",
+    "keep_compiled_code",
     "kernels",
     "learn",
     "log_bound",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
@@ -26,8 +27,8 @@ from srgp.collapsed import (
     raw_value_and_cotangents,
     whitened_value_and_cotangents,
 )
-from srgp.linalg import Whitener, assemble, cholesky, quiet_blas, whitener
-from srgp.model import Basis, Model
+from srgp.linalg import Whitener, assemble, quiet_blas
+from srgp.model import Basis, Model, lower_of, whitener_of
 from srgp.precision import EPS, Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
@@ -64,7 +65,8 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     """As `value_and_grad`, on the device and unchecked, in blocks of so many rows."""
     if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
         return _differentiated(model, source, rows)
-    whiten = None if _raw_is_enough(model) else _whitener(model)
+    factor = whitener_of(model.kernel, model.inducing)
+    whiten = None if _raw_is_enough(factor, model.noise) else factor
     raw = _accumulate(functools.partial(_add, model, whiten), source.batches(rows))
     value, at, gradient = _cotangents(model, whiten, raw)
     if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
@@ -74,17 +76,15 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     return value, gradient
 
 
-def _raw_is_enough(model: Model) -> bool:
-    """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits."""
-    return bool(_rounding_per_row(model) <= TOLERANCE)
+def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
+    """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits.
 
-
-@jax.jit
-def _rounding_per_row(model: Model) -> Scalar:
-    """eps tr(K⁻¹) tr(Φ)/nσ², taking the rows of R for typical rows of data."""
-    krr = model.kernel.covariance(model.inducing, model.inducing)
-    lost = EPS * factorise(krr, None).largest * jnp.mean(jnp.sum(krr**2, 1)) / model.noise
-    return jnp.where(jnp.isfinite(lost), lost, jnp.inf)
+    They lose eps tr(K⁻¹) tr(Φ)/nσ² a row, taking the rows of R for typical rows of data.
+    """
+    lower, inverse = np.asarray(whiten.lower), np.asarray(whiten.inverse)
+    typical = np.mean(np.sum((lower @ lower.T) ** 2, 1))
+    # NaN, the sign of a failed factorisation, compares false.
+    return bool(EPS * np.sum(inverse**2) * typical / float(noise) <= TOLERANCE)
 
 
 def _accumulate(add: Any, blocks: Iterator[Batch]) -> Any:
@@ -202,21 +202,11 @@ def raw_pullback(
     return shaped_like(model, kernel, jnp.zeros(()), R)
 
 
-@jax.jit
-def _whitener(model: Model) -> Whitener:
-    return whitener(*_lower(model))
-
-
-def _lower(model: Model) -> tuple[Array, Scalar]:
-    krr = model.kernel.covariance(model.inducing, model.inducing)
-    return cholesky(krr, jnp.full(len(krr), jnp.max(jnp.diagonal(krr))))
-
-
 # -- differentiated ---------------------------------------------------------------------------
 
 
 def _differentiated(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
-    whiten = _whitener(model)
+    whiten = whitener_of(model.kernel, model.inducing)
     sums = _accumulate(functools.partial(_add_whitened, model, whiten), source.batches(rows))
     value, at_sums, at_noise = _cotangent(model, sums)
     pulled: Any = None
@@ -290,6 +280,6 @@ def _pull_whitened(
 def _finish_whitened(model: Model, pulled: tuple[Model, Array], at_noise: Scalar) -> Model:
     """Add what came through L, the factor of K_RR, and through σ²."""
     gradient, at_lower = pulled
-    _, pull = jax.vjp(lambda model: _lower(model)[0], model)
+    _, pull = jax.vjp(lambda model: lower_of(model.kernel, model.inducing)[0], model)
     gradient = jax.tree.map(jnp.add, gradient, pull(at_lower)[0])
     return shaped_like(model, gradient.kernel, gradient.noise + at_noise, gradient.inducing)

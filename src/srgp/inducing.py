@@ -27,6 +27,7 @@ POOL = 2048  # candidates kept from one pass of the greedy method
 GREEDY_ROWS = 2048
 EXPLAINED = 1e-10  # share of the prior variance below which a row is nothing new
 SAMPLE = 500  # rows on which starting values are tried
+MOST_TRIED = 200  # inducing inputs that they are tried with
 
 
 def random(X: ArrayLike, n_inducing: int, seed: int = 0) -> np.ndarray:
@@ -119,14 +120,18 @@ def greedy(
 
 
 def starting_values(
-    X: ArrayLike, y: ArrayLike, kernel: type[Stationary] = SE, seed: int = 0
+    X: ArrayLike,
+    y: ArrayLike,
+    kernel: type[Stationary] = SE,
+    seed: int = 0,
+    n_inducing: int = 50,
 ) -> tuple[Stationary, float]:
     """A kernel with one lengthscale per input, and a noise variance, to start learning from.
 
     The variance is that of y (of several outputs, the squared mean of their deviations);
     lengthscales are multiples of each input's spread. Which multiple, and how much of y is noise,
-    is what gives the best VFE bound on a sample of 500 rows. Other parameters, such as a period,
-    keep their defaults.
+    is what gives the best VFE bound on a sample of 500 rows with `n_inducing` of them as inducing
+    inputs. Other parameters, such as a period, keep their defaults.
 
     >>> import numpy as np
     >>> from srgp import inducing
@@ -146,7 +151,7 @@ def starting_values(
     rows = np.random.default_rng(seed).permutation(len(X))[:SAMPLE]
     _warn_of_offset(y[rows])
     spread, scale = _spread(X), _spread(y.reshape(len(y), -1)).mean()
-    R = X[rows[:50]]
+    R = X[rows[:n_inducing]]
     best = (-np.inf, 1.0, 0.1)
     with warnings.catch_warnings():
         # Long lengthscales are tried too, and their kernel matrices are singular: no news here.
@@ -180,7 +185,7 @@ def initial_model(
     (10, 1)
     """
     R = kmeans(X, n_inducing, seed)
-    fitted, noise = starting_values(X, y, kernel, seed)
+    fitted, noise = starting_values(X, y, kernel, seed, min(len(R), MOST_TRIED))
     return Model(fitted, noise, R, approximation)
 
 

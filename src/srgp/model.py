@@ -148,18 +148,22 @@ def describe(kernel: Kernel) -> tuple[Any, ...]:
 def _factorise(model: Model) -> Basis:
     # On the device once, not with every call.
     kernel, R, noise = jax.tree.map(jnp.asarray, (model.kernel, model.inducing, model.noise))
-    whiten = _whitener_of(kernel, R)
+    whiten = whitener_of(kernel, R)
     if not is_traced(whiten):
         _check(model, whiten)
     return Basis(kernel, R, whiten, noise)
 
 
 @jax.jit
-def _whitener_of(kernel: Kernel, R: Float[Array, "M D"]) -> Whitener:
+def whitener_of(kernel: Kernel, R: Float[Array, "M D"]) -> Whitener:
+    """The factor of K_RR, ready for products."""
+    return whitener(*lower_of(kernel, R))
+
+
+def lower_of(kernel: Kernel, R: Float[Array, "M D"]) -> tuple[Float[Array, "M M"], Scalar]:
+    """L with LLᵀ = K_RR, and the jitter it took."""
     Krr = kernel.covariance(R, R)
-    scale = jnp.max(jnp.diagonal(Krr))
-    L, jitter = cholesky(Krr, jnp.full(len(R), scale))
-    return whitener(L, jitter)
+    return cholesky(Krr, jnp.full(len(R), jnp.max(jnp.diagonal(Krr))))
 
 
 def _check(model: Model, whiten: Whitener) -> None:

@@ -338,7 +338,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
         else:
             kind = named(self.kernel or "se", KERNELS, type, "kernel")
-            kernel, noise = inducing.starting_values(X, y, kind, seed)
+            # At the size that is learned with, nothing is compiled twice.
+            M = min(as_count(self.n_inducing, "n_inducing"), inducing.MOST_TRIED)
+            kernel, noise = inducing.starting_values(X, y, kind, seed, M)
         return Model(kernel, noise, self._inducing(X, kernel, scaler, seed), approximation)
 
     def _inducing(self, X: np.ndarray, kernel: Kernel, scaler: Scaler, seed: int) -> np.ndarray:
