@@ -165,7 +165,9 @@ def ratios(runs: dict[str, Any]) -> dict[str, dict[str, float | None]]:
         for name, run in runs.items():
             if name.startswith("srgp"):
                 needed = seconds_to(run, peer["bound"])
-                found[method][name] = None if math.isinf(needed) else peer["seconds"] / needed
+                # No ratio where it was never reached, or the start was as good already.
+                known = 0.0 < needed < math.inf
+                found[method][name] = peer["seconds"] / needed if known else None
     return found
 
 
@@ -214,8 +216,9 @@ def main() -> None:
             problem = real(table, chosen.data, chosen.inducing, int(seed or 0))
             many = len(problem["X"]) > MANY
             epochs = 4 if many else 30
-            # Another seed gets the learning rates that were best for the first.
-            first = seed and results.get(table)
+            # Another seed gets the learning rates that were best for the first; a million rows
+            # those that were best for the largest table before them.
+            first = results.get("protein_raw" if many else table) if seed or many else None
             peers = best_rates(first["runs"]) if first else SVGP
             found = compare(
                 problem, epochs, 120.0, not many, seed=int(seed or 0), known=known, peers=peers

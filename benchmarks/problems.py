@@ -66,7 +66,7 @@ def toy(seed: int = 0) -> Problem:
 
 def real(name: str, folder: Path, M: int, seed: int = 0) -> Problem:
     """A table, standardised; R and the start come from a sample, the same for every method."""
-    X, y = _table(name, folder)
+    X, y = table(name, folder)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(X))
     test = order[: max(len(X) // 10, 1)] if name != "airline" else order[:50_000]
@@ -94,13 +94,14 @@ def start(problem: Problem) -> srgp.Model:
     return srgp.Model(kernel, problem["noise"], problem["R"])
 
 
-def _table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and target of a real data set, as they are."""
     if name == "airline":
         import pyarrow.parquet as pq
 
-        table = pq.read_table(next((folder / name).glob("*.parquet")))
-        columns = [c for c in table.column_names if c != "ArrDelay"]
-        X = np.stack([np.asarray(table[c], dtype=np.float64) for c in columns], 1)
-        return X, np.asarray(table["ArrDelay"], dtype=np.float64)
+        flights = pq.read_table(next((folder / name).glob("*.parquet")))
+        columns = [c for c in flights.column_names if c != "ArrDelay"]
+        X = np.stack([np.asarray(flights[c], dtype=np.float64) for c in columns], 1)
+        return X, np.asarray(flights["ArrDelay"], dtype=np.float64)
     with np.load(folder / name / f"{name}.npz") as f:
         return np.asarray(f["X"], dtype=np.float64), np.asarray(f["y"], dtype=np.float64).ravel()

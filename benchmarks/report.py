@@ -136,7 +136,10 @@ def main() -> None:
             ),
         )
     )
-    measured = {name: load(name) for name in available(("steps", "learning", "chains", "memory"))}
+    measured = {
+        name: load(name)
+        for name in available(("steps", "learning", "chains", "defaults", "memory"))
+    }
     with PAGE.open("a") as page:
         page.write("\n" + sections(measured) if measured else "")
     print(f"written: docs/{PAGE.name}")

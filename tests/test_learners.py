@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import MODELS
+from problems import MODELS, problem
 
 import srgp
 from srgp import kernels as k
-from srgp.learners import History, Record, as_learner
+from srgp import sensitivity
+from srgp.learners import History, Record, as_learner, stepping
 from srgp.learners.base import Report, batch_shape
 
 rng = np.random.default_rng(0)
@@ -648,3 +650,55 @@ def test_a_batch_without_a_bound_does_not_spoil_the_estimate(
     assert len(told) == 6
     expected = np.mean([value for i, value in enumerate(told) if i != 2])
     assert result.history.column("estimate") == [pytest.approx(expected)]
+
+
+class TestRobustSteps:
+    def test_no_batch_is_likelier_than_one_predicted_exactly(self) -> None:
+        """`most` bounds ψ for every model, with weights, at sensible and at extreme parameters."""
+        p = problem(seed=2)
+        for approximation in (srgp.VFE(), srgp.DTC(), srgp.FITC(), srgp.PEP(0.5)):
+            for noise in (1e-4, 1.0):
+                model = srgp.Model(srgp.kernels.SE(), noise, p.R, approximation)
+                with jax.enable_x64(True):
+                    at = jax.tree.map(jnp.asarray, model)
+                    parts = sensitivity.block_parts(at, p.X, p.y, p.weights)
+                    limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
+                bound = srgp.log_bound(model, srgp.summarise(model, p.X, p.y, p.weights))
+                assert bound <= limit
+        # Reached where there is nothing to explain: rows of zeros, without noise left over.
+        silent = srgp.Model(1e-12 * srgp.kernels.SE(), 1.0, p.R)
+        with jax.enable_x64(True):
+            at = jax.tree.map(jnp.asarray, silent)
+            parts = sensitivity.block_parts(at, p.X, 0.0 * p.y, p.weights)
+            limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
+        bound = srgp.log_bound(silent, srgp.summarise(silent, p.X, 0.0 * p.y, p.weights))
+        assert bound == pytest.approx(limit, abs=1e-6)
+
+    def test_one_wild_gradient_does_not_blind_the_optimiser(self) -> None:
+        values = {"a": jnp.zeros(3)}
+        optimizer = stepping.as_optimizer("quick-adam")
+        memory = optimizer.init(values)
+        rng = np.random.default_rng(0)
+        sizes = []
+        for step in range(40):
+            gradient = {"a": jnp.asarray(1.0 + 0.1 * rng.normal(size=3))}
+            if step == 20:
+                gradient = {"a": jnp.full(3, 1e12)}
+            updates, memory = optimizer.update(gradient, memory, values)
+            sizes.append(float(jnp.abs(updates["a"]).max()))
+        assert min(sizes[25:]) > 0.3  # Adam alone would stand still for hundreds of steps
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_inducing_inputs_too_close_for_the_lengthscale(self, seed: int) -> None:
+        """Fifteen on an interval of two lengthscales: K_RR is singular to rounding on the way."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1.0, 1.0, (1000, 1))
+        y = 2.0 * np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=1000)
+        R = np.linspace(-1.0, 1.0, 15)[:, None]
+        start = srgp.Model(srgp.kernels.SE(lengthscales=[1.0]), 1.0, R)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", srgp.JitterWarning)
+            best = srgp.learn(start, (X, y), srgp.Exact()).bound
+            found = srgp.learn(start, (X, y), srgp.SRGP(batch_size=100), seed=seed)
+        assert sum(record.refused for record in found.history) == 0
+        assert found.bound > best - 0.05 * abs(best)

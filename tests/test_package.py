@@ -48,6 +48,8 @@ LAYERS = [
     "sensitivity",
     "gradient",
     "learners",
+    "onepass",
+    "streams",
     "storage",
     "regressor",
     "plots",
@@ -142,7 +144,7 @@ def test_filter_and_prediction_compile_a_fixed_number_of_times() -> None:
     posterior = importlib.import_module("srgp.posterior")
     p = problem(N=200, M=6, D=3)
     model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
-    functions = (filtering._update_block, filtering._update_one, posterior._predict)
+    functions = (filtering._update_block, filtering._update_one, posterior.predict_latent)
     before = [f._cache_size() for f in functions]
     f = srgp.Filter.start(model)
     for n in (1, 2, 3, 50, 64, 65, 200):

@@ -295,3 +295,17 @@ def test_passes_do_not_disturb_each_other() -> None:
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a, b)
     assert len(together) == -(-N // 6)
+
+
+def test_a_generator_may_reuse_its_arrays() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(700, 2)), rng.normal(size=700)
+
+    def passes() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        inputs, targets = np.empty((70, 2)), np.empty(70)
+        for i in range(0, 700, 70):
+            inputs[:], targets[:] = X[i : i + 70], y[i : i + 70]
+            yield inputs, targets
+
+    seen = np.concatenate([batch[0] for batch in Batches(passes).batches(100)])
+    np.testing.assert_array_equal(seen, X)

@@ -13,11 +13,13 @@ from srgp.learners import SRGP, Auto, Exact, Learned, Sites, learn
 from srgp.linalg import JitterWarning
 from srgp.model import Model
 from srgp.moving import move
+from srgp.onepass import OnePass
 from srgp.posterior import Posterior, SampledFunctions, posterior
 from srgp.sensitivity import Sensitivities, sensitivities
 from srgp.statistics import Statistics, summarise
 
 if TYPE_CHECKING:
+    from srgp import streams
     from srgp.regressor import SparseGPRegressor
     from srgp.storage import Checkpoint
 
@@ -40,6 +42,7 @@ __all__ = [
     "JitterWarning",
     "Learned",
     "Model",
+    "OnePass",
     "Posterior",
     "SampledFunctions",
     "Sensitivities",
@@ -59,6 +62,7 @@ __all__ = [
     "posterior",
     "priors",
     "sensitivities",
+    "streams",
     "summarise",
     "value_and_grad",
 ]
@@ -70,6 +74,10 @@ def __getattr__(name: str) -> Any:
         from srgp.regressor import SparseGPRegressor
 
         return SparseGPRegressor
+    if name == "streams":
+        import srgp.streams
+
+        return srgp.streams
     if name == "Checkpoint":
         from srgp.storage import Checkpoint
 

@@ -19,8 +19,8 @@ from srgp.precision import Array, Scalar
 from srgp.slopes import Raw, Slopes
 from srgp.statistics import Sums
 
-# Unwhitened sums carry rounding errors that K⁻¹ multiplies. A pivot of K below this share of its
-# diagonal counts as none, and jitter is added: the price is this much variance unexplained.
+# Unwhitened sums carry rounding errors that K⁻¹ multiplies. This share of its diagonal, added to K,
+# bounds K⁻¹ (pivots above it would not): the price is as much variance unexplained.
 FLOOR = 1e-8
 
 
@@ -44,9 +44,11 @@ class RawCotangent(NamedTuple):
 
 
 def factorise(K: Float[Array, "M M"], floor: float | None = FLOOR) -> Factor:
-    """K_RR with the least jitter that keeps its pivots above `floor`, and its inverse."""
+    """K_RR and its inverse; a share `floor` of its diagonal is added, or only what is needed."""
     shift = jnp.full(len(K), jnp.max(jnp.diagonal(K)))
-    lower, jitter = cholesky(K, shift, floor)
+    if floor is not None:
+        K = K + floor * jnp.diag(shift)
+    lower, jitter = cholesky(K, shift)
     inverse = _inverse(lower)
     return Factor(K + jitter * jnp.diag(shift), inverse, log_determinant(lower), jnp.trace(inverse))
 

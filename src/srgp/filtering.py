@@ -17,7 +17,7 @@ from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
 from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
 from srgp.model import Basis, Model
 from srgp.moving import check_comparable, noise_ratio, transfer
-from srgp.posterior import Posterior
+from srgp.posterior import Posterior, predict_latent
 from srgp.precision import Array, OnDevice, Scalar, double
 from srgp.statistics import Statistics, Sums, check_belongs, observe
 
@@ -115,6 +115,27 @@ class Filter(OnDevice):
             return self.update([x], [y], np.reshape(weight, (1,)))
         state = _update_one(self.model.approximation, self.model.slim_basis, self.state, sample)
         return self._at(state)
+
+    @double
+    def tested(self, x: ArrayLike, y: float) -> tuple[float, float, Self]:
+        """Test, then train: mean and variance (with noise) of y at x (D,) before y is known, and
+        the filter that has learned it; one call for both, O(M²).
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> mean, variance, f = srgp.Filter.start(model).tested([0.0], 2.0)
+        >>> mean, variance, f.predict([[0.0]])[0]
+        (0.0, 2.0, array([1.]))
+        """
+        sample = np.append(np.asarray(x, dtype=np.float64), (y, 1.0))
+        if sample.shape != (self.model.inducing.shape[1] + 2,) or not np.isfinite(sample).all():
+            as_inputs(np.asarray(x)[None], columns=self.model.inducing.shape[1])
+            as_targets([y], 1)
+        if self.state.mean.ndim > 1:
+            raise ValueError("tested learns one output; use predict and update for several.")
+        approximation, basis = self.model.approximation, self.model.slim_basis
+        mean, variance, state = _test_one(approximation, basis, self.state, sample)
+        return float(mean), float(variance), self._at(state)
 
     @property
     def log_bound(self) -> float:
@@ -241,6 +262,14 @@ def _update_one(
     seen = observe(approximation, basis, X, y, weights, basis.noise)
     row = (seen.W[:, 0], seen.y[0], seen.log_noise[0], seen.regulariser[0], seen.present[0])
     return _step(state, *row)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _test_one(
+    approximation: Approximation, basis: Basis, state: State, sample: Float[Array, " D+2"]
+) -> tuple[Scalar, Scalar, State]:
+    mean, variance = predict_latent(approximation, basis, state.mean, state.root, sample[None, :-2])
+    return mean[0], variance[0] + basis.noise, _update_one(approximation, basis, state, sample)
 
 
 @functools.partial(jax.jit, static_argnums=0)

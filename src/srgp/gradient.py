@@ -1,7 +1,8 @@
 """The exact bound and gradient in two passes over the data, for any model: the paper's batch RGP.
 
 Pass 1 sums up the data. The derivative of the bound in those sums is a few M×M matrices; pass 2
-pulls them back through each block to kernel and inducing inputs. Memory is O(BM + M²), whatever N.
+pulls them back through each block to kernel and inducing inputs. Memory is O(BM + M²), whatever N,
+and at most 64 MB of kernel matrix that need not be computed again.
 
 There are three routes, equal but for rounding.
 - V̄ = 0 and K_RR well-conditioned: unwhitened sums, one product a block in each pass.
@@ -11,6 +12,7 @@ There are three routes, equal but for rounding.
 """
 
 import functools
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -37,6 +39,8 @@ from srgp.statistics import Sums, block_sums, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7
+# Bytes of kernel matrix that are kept from the first pass for the second.
+KEPT = 2**26
 # Up to this condition of K_RR, L⁻ᵀ·L⁻¹ of a derivative is one matrix; its error is eps·cond.
 PULLS_DIRECTLY = 1e8
 
@@ -67,12 +71,14 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
         return _differentiated(model, source, rows)
     factor = whitener_of(model.kernel, model.inducing)
     whiten = None if _raw_is_enough(factor, model.noise) else factor
-    raw = _accumulate(functools.partial(_add, model, whiten), source.batches(rows))
+    kernel, raw = _Kernel(model), None
+    for block in source.batches(rows):
+        raw = _add_block(model, whiten, raw, kernel.matrix(*block), *block)
     value, at, gradient = _cotangents(model, whiten, raw)
     if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
         at, whiten = _unwhitened(whiten, at), None
     for block in source.batches(rows):
-        gradient = _pull(model, at, whiten, gradient, *block)
+        gradient = _pull_block(model, at, whiten, gradient, kernel.again(*block), *block)
     return value, gradient
 
 
@@ -101,16 +107,27 @@ def _plus(total: Any, new: Any) -> Any:
 # -- by hand ----------------------------------------------------------------------------------
 
 
-def _add(
-    model: Model,
-    whiten: Whitener | None,
-    total: Raw | None,
-    X: HostArray,
-    y: HostArray,
-    w: HostArray,
-) -> Raw:
-    K = kernel_matrix(model.kernel, model.inducing, X, w)
-    return _add_block(model, whiten, total, K, X, y, w)
+class _Kernel:
+    """k(R, X) of the blocks; the first of them are kept for the second pass."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.kept, self.room = model, deque[tuple[HostArray, HostArray, Array]](), KEPT
+
+    def matrix(self, X: HostArray, y: HostArray, w: HostArray) -> Array:
+        """In the first pass."""
+        K = kernel_matrix(self.model.kernel, self.model.inducing, X, w)
+        if self.room >= K.nbytes:
+            self.room -= K.nbytes
+            self.kept.append((np.array(X), np.array(w), K))  # the source may reuse its own
+        return K
+
+    def again(self, X: HostArray, y: HostArray, w: HostArray) -> Array:
+        """In the second, which may come in another order: then nothing is as it was."""
+        if self.kept:
+            known_X, known_w, K = self.kept.popleft()
+            if np.array_equal(X, known_X) and np.array_equal(w, known_w):
+                return K
+        return kernel_matrix(self.model.kernel, self.model.inducing, X, w)
 
 
 @functools.partial(jax.jit, donate_argnums=2)
@@ -148,19 +165,6 @@ def _cotangents(
 def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
     back = whiten.inverse.T
     return at._replace(Phi=back @ at.Phi @ whiten.inverse, b=back @ at.b)
-
-
-def _pull(
-    model: Model,
-    at: RawCotangent,
-    whiten: Whitener | None,
-    gradient: Model,
-    X: HostArray,
-    y: HostArray,
-    w: HostArray,
-) -> Model:
-    K = kernel_matrix(model.kernel, model.inducing, X, w)
-    return _pull_block(model, at, whiten, gradient, K, X, y, w)
 
 
 @functools.partial(jax.jit, donate_argnums=3)

@@ -73,15 +73,15 @@ def substitute(
 
 
 def cholesky(
-    K: Float[Array, "M M"], shift: Float[Array, " M"], floor: float | None = None
+    K: Float[Array, "M M"], shift: Float[Array, " M"]
 ) -> tuple[Float[jax.Array, "M M"], Float[jax.Array, ""]]:
     """Lower Cholesky factor of K + jitter·Diag(shift), and the jitter: the least needed, often 0.
 
-    A squared pivot below `floor` (by default M·eps) of its diagonal entry is rounding error, not
-    information, so a factor holding one counts as failed. Then the jitter starts at that level and
-    grows tenfold. The search is not differentiated; the factorisation is.
+    A squared pivot below M·eps of its diagonal entry is rounding error, not information, so a
+    factor holding one counts as failed. Then the jitter starts at that level and grows tenfold. The
+    search is not differentiated; the factorisation is.
     """
-    least = len(K) * EPS if floor is None else floor
+    least = len(K) * EPS
 
     def shifted(K: Array, jitter: Array) -> jax.Array:
         return K + jitter * jnp.diag(jax.lax.stop_gradient(shift))

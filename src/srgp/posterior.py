@@ -56,7 +56,7 @@ class Posterior(OnDevice):
         variance = np.empty(len(X))
         for i, (block,) in enumerate(padded_blocks((X,), rows)):
             here = slice(i * rows, min((i + 1) * rows, len(X)))
-            found = _predict(
+            found = predict_latent(
                 self.model.approximation, self.model.basis, self._mean, self._root, block
             )
             size = here.stop - here.start
@@ -188,13 +188,14 @@ def _condition(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _predict(
+def predict_latent(
     approximation: Approximation,
     basis: Basis,
     mean: Float[Array, "M *Q"],
     root: Float[Array, "M M"],
     X: Float[Array, "A D"],
 ) -> tuple[Float[Array, "A *Q"], Float[Array, " A"]]:
+    """Mean and variance of f at X, in compiled code."""
     W = basis.project(X)
     variance = jnp.sum((root.T @ W) ** 2, 0)
     if approximation.residual != "none":

@@ -112,6 +112,17 @@ def step_gradient(
     return psi1 - psi0, jax.tree.map(jnp.subtract, at1, at0)
 
 
+def most(model: Model, state: State) -> Scalar:
+    """What the bound of these rows cannot exceed: that of rows predicted without any error."""
+    if isinstance(state, Dense):
+        n, log_noise, outputs = state.sums.n, state.sums.log_noise, state.sums.c.size
+    else:
+        raw = state.raw
+        n, outputs = raw.n, raw.c.size
+        log_noise = n * jnp.log(model.noise) - raw.log_weight
+    return -0.5 * outputs * (n * jnp.log(2.0 * jnp.pi) + log_noise)
+
+
 def _gradients(
     model: Model, states: list[State], floor: float | None
 ) -> tuple[list[Scalar], list[Model]]:

@@ -125,7 +125,8 @@ class Batches:
             X = as_inputs(batch[0], columns=columns)
             columns, found = X.shape[1], True
             weights = as_weights(batch[2] if len(batch) == 3 else None, len(X))
-            yield X, as_targets(batch[1], len(X)), weights
+            # Copies: read ahead, a generator may fill its own arrays again.
+            yield np.array(X), np.array(as_targets(batch[1], len(X))), np.array(weights)
         if not found:
             raise ValueError("the source gave no batch of data.")
 

@@ -8,7 +8,9 @@ import numpy as np
 import typer
 
 import srgp
-from srgp.cli.screen import clean, closing, comparison, resumable, watching
+from srgp import experiments
+from srgp.cli.screen import clean, closing, comparison, resumable, telling, watching
+from srgp.experiments import NAMES
 from srgp.metrics import scores
 from srgp.regressor import APPROXIMATIONS, KERNELS, SparseGPRegressor
 from srgp.tables import Table, write_table
@@ -262,6 +264,25 @@ def demo(
         for name, outcome in outcomes.items()
     }
     comparison("a stirred tank, one step ahead", columns, {"picture": str(output)}, as_json)
+
+
+@app.command()
+@clean
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all.")],
+    full: Annotated[bool, typer.Option("--full", help="The paper's sizes; hours.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Flights, or the folder of tables.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder.")] = Path("results"),
+    peers: Annotated[
+        Path | None, typer.Option(help="The folder `benchmarks` of srgp's repository.")
+    ] = None,
+) -> None:
+    """Run an experiment of the paper: picture, table and settings go into a folder."""
+    for one in NAMES if name == "all" else (name,):
+        with telling(f"reproducing {one}") as tell:
+            table = experiments.reproduce(one, output, full, data, peers, tell)
+        label = f"{one}-full" if full else one
+        typer.echo(f"{table}\n{output / label}")
 
 
 # -- what the commands share ------------------------------------------------------------------

@@ -87,6 +87,23 @@ def watching(rows: int, quiet: bool) -> Iterator[Callable[[Record, Any], None]]:
         yield show
 
 
+@contextlib.contextmanager
+def telling(title: str) -> Iterator[Callable[[str], None]]:
+    """A line that tells what is being run, and how long it takes; for work of several runs."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        line = bar.add_task(title)
+
+        def tell(text: str) -> None:
+            bar.update(line, description=f"{title}: {text}")
+            if hidden:
+                print(f"{title}: {text}", file=sys.stderr, flush=True)
+
+        yield tell
+
+
 def time_left(record: Record) -> str:
     """How long the rest takes at most, if it goes on as it did."""
     if not record.done:

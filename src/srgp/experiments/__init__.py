@@ -1,1 +1,44 @@
-"""The paper's experiments, one module a figure."""
+"""The paper's experiments, made again: `srgp reproduce NAME`."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NAMES = ("toy", "convergence", "minibatch", "simulation", "airline", "plant", "models")
+READ_DATA = ("airline", "models")
+HAVE_PEERS = ("convergence", "simulation", "airline", "plant")
+
+
+def reproduce(
+    name: str,
+    folder: Path,
+    full: bool = False,
+    data: Path | None = None,
+    peers: Path | None = None,
+    tell: Callable[[str], Any] = lambda text: None,
+) -> str:
+    """Run one experiment into `folder`/`name`; what is there already is not run again.
+
+    full:  the paper's sizes instead of a few minutes' worth.
+    data:  of the experiments that read real data.
+    peers: the folder `benchmarks` of this library's repository, to run SVGP beside.
+    tell:  hears what is being run.
+
+    Gives the table, in Markdown.
+    """
+    # Only now: Matplotlib and scikit-learn take their time.
+    from srgp.experiments.results import Results
+    from srgp.experiments.traces import peer_runner
+
+    if name not in NAMES:
+        raise ValueError(f"there is no experiment {name!r}; there are {', '.join(NAMES)}.")
+    module = importlib.import_module(f"srgp.experiments.{name}")
+    more = (data,) if name in READ_DATA else ()
+    chosen = module.settings(full, *more)
+    label = f"{name}-full" if full else name
+    results = Results(folder / label, {"experiment": name, "full": full, **chosen}, tell)
+    table = module.run(results, chosen, peer_runner(peers), *more)
+    alone = name in HAVE_PEERS and peers is None
+    results.summary(name, table, "Peers were not run: see `--peers`." if alone else "")
+    return str(table)

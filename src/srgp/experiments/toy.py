@@ -9,6 +9,7 @@ and its derivative in the lengthscale. At k = 100 all equal the batch values (pa
 
 import argparse
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 import srgp
 from srgp import kernels as k
+from srgp.experiments.results import Results
 from srgp.precision import double
 
 STEPS = (1, 5, 20, 100)
@@ -137,6 +139,23 @@ def _panel(
     if np.isfinite(snapshot.derivative):
         slope = f"∂ψ/∂ℓ = {snapshot.derivative:.4f}"
         axis.text(0.98, 0.95, slope, transform=axis.transAxes, va="top", ha="right", fontsize=9)
+
+
+def settings(full: bool) -> dict[str, Any]:
+    """One size: the paper's."""
+    return {"N": 100, "M": 15, "alpha": 0.5, "B": 1, "lengthscale": LENGTHSCALE, "noise": NOISE}
+
+
+def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
+    """The picture, and bound and derivative online beside those of the batch."""
+    steps, whole = draw(results.folder / "toy.png")
+    rows: list[dict[str, Any]] = [
+        {"k": step, "bound ψ": s.bound, "∂ψ/∂ℓ": s.derivative} for step, s in steps.items()
+    ]
+    rows.append({"k": "batch", "bound ψ": whole.bound, "∂ψ/∂ℓ": whole.derivative})
+    last = steps[STEPS[-1]]
+    off = {"bound ψ": last.bound - whole.bound, "∂ψ/∂ℓ": last.derivative - whole.derivative}
+    return results.table("toy", [*rows, {"k": "difference", **off}])
 
 
 def main() -> None:

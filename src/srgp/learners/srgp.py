@@ -24,7 +24,7 @@ from srgp.learners.stepping import (
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Scalar
-from srgp.sensitivity import Parts, State, as_state, block_parts, parts_rows, step_gradient
+from srgp.sensitivity import Parts, State, as_state, block_parts, most, parts_rows, step_gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +190,15 @@ def _step(
     """Add a batch to the state, and step along ∂ψ_k."""
     optimizer, priors = fixed
     model = coordinates.model(values)
-    after = jax.tree.map(jnp.add, state, as_state(model, parts))
+    batch = as_state(model, parts)
+    after = jax.tree.map(jnp.add, state, batch)
     psi, at_model = step_gradient(model, state, after, FLOOR)
+    limit = most(model, batch)
+    # Beyond what is possible the sums of earlier θ are worth nothing: no step, as if it gave NaN,
+    # and the recursion restarts from this batch.
+    possible = psi <= limit + 1e-6 * jnp.abs(limit)
+    after = jax.tree.map(lambda both, one: jnp.where(possible, both, one), after, batch)
+    at_model = jax.tree.map(lambda g: jnp.where(possible, g, jnp.nan), at_model)
     gradient = coordinates.gradient(values, at_model)
     new_values, new_memory, wrong = ascend(
         optimizer, priors, coordinates, values, memory, gradient, prior_share, rate

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,37 @@ from srgp.parameters import Coordinates, Prior, Values, log_prior
 from srgp.precision import Array, Scalar
 
 LARGEST_LOGARITHM = 200.0
+# A gradient so many times the usual one is the sign of sums that have lost their digits.
+OUTLIER, OUTLIER_MEMORY = 5.0, 0.9
 
 Optimizer: TypeAlias = str | optax.GradientTransformation
 Schedule: TypeAlias = str | Callable[[float], float]
+
+
+class Usual(NamedTuple):
+    """How large gradients have been: the mean of their squared size, over OUTLIER_MEMORY steps."""
+
+    square: Scalar
+    steps: Scalar
+
+
+def shrink_outliers(times: float) -> optax.GradientTransformation:
+    """A gradient `times` larger than usual is shrunk to that: it would blind Adam for long."""
+
+    def update(gradient: Any, usual: Usual, values: Any = None) -> tuple[Any, Usual]:
+        square = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient))
+        known = usual.square / (1.0 - OUTLIER_MEMORY ** jnp.maximum(usual.steps, 1))
+        most = jnp.where(usual.steps > 0, times**2 * known, jnp.inf)
+        shrunk = jnp.sqrt(jnp.minimum(1.0, most / jnp.maximum(square, 1e-300)))
+        seen = jnp.minimum(square, most)
+        new = Usual(OUTLIER_MEMORY * usual.square + (1.0 - OUTLIER_MEMORY) * seen, usual.steps + 1)
+        return jax.tree.map(lambda leaf: shrunk * leaf, gradient), new
+
+    return optax.GradientTransformation(lambda _: Usual(jnp.zeros(()), jnp.zeros(())), update)
+
+
+def _quick_adam() -> optax.GradientTransformation:
+    return optax.chain(shrink_outliers(OUTLIER), optax.scale_by_adam(b2=0.9))
 
 
 @functools.cache
@@ -23,7 +51,7 @@ def _named(name: str) -> optax.GradientTransformation:
     # Made once: compiled steps are found again by these very functions.
     made = {
         "adam": optax.scale_by_adam,
-        "quick-adam": functools.partial(optax.scale_by_adam, b2=0.9),
+        "quick-adam": _quick_adam,
         "amsgrad": optax.scale_by_amsgrad,
         "sgd": optax.identity,
     }

@@ -9,6 +9,7 @@ from srgp import approximations, kernels
 from srgp.approximations import Approximation
 from srgp.kernels import Stationary
 from srgp.learners import SRGP, Auto, Exact, Sites
+from srgp.onepass import OnePass
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -27,7 +28,7 @@ APPROXIMATIONS: dict[str, Approximation] = {
     "pep": approximations.PEP(alpha=0.5),
     "tighter_vfe": approximations.TighterVFE(),
 }
-LEARNERS: dict[str, Any] = {kind.__name__: kind for kind in (Auto, Exact, Sites, SRGP)}
+LEARNERS: dict[str, Any] = {kind.__name__: kind for kind in (Auto, Exact, OnePass, Sites, SRGP)}
 
 
 def named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:
@@ -41,7 +42,7 @@ def named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:
 
 def packed(value: Any) -> Any:
     """A constructor argument as `srgp.storage` can hold it."""
-    if isinstance(value, Auto | Exact | Sites | SRGP):
+    if isinstance(value, Auto | Exact | OnePass | Sites | SRGP):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"learner": type(value).__name__, "settings": fields}
     return int(value.randint(2**31 - 1)) if isinstance(value, np.random.RandomState) else value

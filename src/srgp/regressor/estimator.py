@@ -18,14 +18,16 @@ from srgp.kernels import Kernel
 from srgp.learners import SRGP, Callback, Learner, Sites, learn
 from srgp.learners.auto import random_rows
 from srgp.model import Model
+from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior, quiet
 from srgp.regressor.choices import APPROXIMATIONS, KERNELS, named, packed, unpacked
 from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler
 from srgp.sources import Arrays, Source, as_source
-from srgp.statistics import Statistics, block_rows, summarise_blocks
+from srgp.statistics import Statistics, block_rows, rows_for, summarise_blocks
 
+FOLLOWED = 2000  # rows of a batch that θ follows, at most
 SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
 
 
@@ -33,7 +35,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     """Gaussian process regression for many rows, behind the interface of scikit-learn.
 
     `fit` learns kernel, noise and inducing inputs, and the exact sparse posterior at them;
-    `partial_fit` adds rows to that posterior exactly, as if all had been there from the start.
+    `partial_fit` adds rows to that posterior exactly, as if all had been there from the start,
+    or, with `adapt`, lets kernel, noise and inducing inputs follow the data.
 
     kernel:        None or a name ("se", "matern12", "matern32", "matern52",
                    "rational_quadratic"): one lengthscale for each input, starting values from the
@@ -48,6 +51,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                    settings, `srgp.Exact(iterations=50)`.
     batch_size, epochs: of the learners "srgp" and "sites" when given by name; None: their own.
     forgetting:    factor in (0, 1] on what was learned before, at each `partial_fit`.
+    adapt:         True, or `srgp.OnePass` with settings: `partial_fit` also takes a few steps of
+                   learning with each batch. Rows are still seen once, and then known by their sums
+                   alone.
     standardize:   bring inputs and targets to mean 0 and deviation 1 inside.
     max_seconds:   end learning after so long.
     random_state:  the same seed gives the same model.
@@ -78,6 +84,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         batch_size: int | None = None,
         epochs: int | None = None,
         forgetting: float = 1.0,
+        adapt: bool | OnePass = False,
         standardize: bool = True,
         max_seconds: float | None = None,
         random_state: Any = 0,
@@ -91,6 +98,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         self.batch_size = batch_size
         self.epochs = epochs
         self.forgetting = forgetting
+        self.adapt = adapt
         self.standardize = standardize
         self.max_seconds = max_seconds
         self.random_state = random_state
@@ -135,7 +143,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to the posterior, exactly, at the θ of `fit`; the first call is a `fit`.
 
-        The same as one posterior over all rows, where `forgetting` is 1.
+        The same as one posterior over all rows, where `forgetting` is 1 and `adapt` is False.
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)
@@ -151,6 +159,10 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         check_is_fitted(self)
         if self.forgetting != 1.0:
             raise ValueError("rows that were partly forgotten cannot be unlearned exactly.")
+        if self.adapt:
+            raise ValueError(
+                "rows learned at another θ, with `adapt`, cannot be unlearned exactly."
+            )
         new, weight = self._summarise(self._source(X, y, sample_weight, reset=False))
         if weight > self.weight_seen_:
             raise ValueError(
@@ -282,6 +294,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 )
                 model, statistics, history = learned.model, learned.statistics, learned.history
         self.model_, self.scaler_, self.history_ = model, scaler, history
+        self._memory = None
         self.target_names_ = getattr(source, "target_names", None)
         self._set_statistics(statistics, self._rows(weight, statistics))
         return self
@@ -289,9 +302,32 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def _add(self, source: Source) -> Self:
         if not 0.0 < self.forgetting <= 1.0:
             raise ValueError(f"forgetting must lie in (0, 1], got {self.forgetting}.")
+        if self.adapt:
+            return self._follow(source)
         new, weight = self._summarise(source)
         kept = self.forgetting
         self._set_statistics(kept * self.statistics_ + new, kept * self.weight_seen_ + weight)
+        return self
+
+    def _follow(self, source: Source) -> Self:
+        """As `_add`, with θ following batch by batch."""
+        follow = OnePass() if self.adapt is True else self.adapt
+        if not isinstance(follow, OnePass):
+            raise ValueError(f"adapt must be True, False or a srgp.OnePass, got {self.adapt!r}.")
+        counts = self._approximation().noise_free  # weights count rows
+        weight = self.forgetting * self.weight_seen_
+        at = Followed(
+            self.model_, self.forgetting * self.statistics_, getattr(self, "_memory", None)
+        )
+        rows = rows_for(self.model_, source.count(), at_most=self.batch_size or FOLLOWED)
+        with quiet():
+            for X, y, w in Scaled(source, self.scaler_).batches(rows):
+                n = float((w > 0.0).sum())
+                weight += float(w.sum()) if counts else n
+                beyond = weight - (at.statistics.n + n) if counts else 0.0
+                at = follow.update(at.model, at.statistics, X, y, w, at.memory, beyond)
+        self.model_, self._memory = at.model, at.memory
+        self._set_statistics(at.statistics, weight)
         return self
 
     def _summarise(self, source: Source) -> tuple[Statistics, float]:

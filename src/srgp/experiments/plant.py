@@ -1,0 +1,154 @@
+"""The stirred tank learned from longer and longer pasts (paper: section 5.3), and run freely.
+
+One step ahead the model is given measured outputs; running freely it is given its own predictions,
+which is what a controller that plans ahead relies on.
+"""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srgp import inducing
+from srgp.experiments import tank
+from srgp.experiments.results import Results
+from srgp.experiments.traces import COLOURS, Method, Problem, ours, svgps
+from srgp.fullgp import FullGP
+from srgp.learners import SRGP, Exact
+from srgp.posterior import posterior
+from srgp.statistics import summarise
+
+M, B = 100, 1000
+FULL_GP, BATCH = 10_000, 50_000  # rows up to which these are run
+FREE_RUNS, FREE_STEPS = 200, 250
+
+
+class Identified(NamedTuple):
+    """Samples of the plant as rows, standardised, and what the outputs really were."""
+
+    problem: Problem
+    truth: np.ndarray  # at the test rows, in the units of y
+    centre: np.ndarray
+    spread: np.ndarray
+    y_centre: float
+    y_spread: float
+
+
+def settings(full: bool) -> dict[str, Any]:
+    """Three days and up to a million rows in full."""
+    return {
+        "samples": 1_200_000 if full else 60_000,
+        "test": 200_000 if full else 10_000,
+        "horizons": [1000, 10_000, 100_000, 1_000_000] if full else [1000, 10_000, 40_000],
+        "M": M,
+        "B": B,
+        "noise": tank.NOISE,
+        "repetitions": 3 if full else 1,
+    }
+
+
+def identify(chosen: Mapping[str, Any], horizon: int, seed: int) -> Identified:
+    """The last `horizon` rows before the test rows, which come last."""
+    plant = tank.simulate(chosen["samples"], seed)
+    X, y = tank.features(plant)
+    cut = len(X) - chosen["test"]
+    train = slice(max(0, cut - horizon), cut)
+    centre, spread = X[train].mean(0), X[train].std(0)
+    y_centre, y_spread = float(y[train].mean()), float(y[train].std())
+    X, y = (X - centre) / spread, (y - y_centre) / y_spread
+    few = np.random.default_rng(seed).permutation(cut - train.start)[:5000] + train.start
+    start = inducing.initial_model(X[few], y[few], M, seed=seed)
+    problem = Problem(X[train], y[train], X[cut:], y[cut:], start)
+    truth = plant.f[tank.LAGS :][cut:]
+    return Identified(problem, truth, centre, spread, y_centre, y_spread)
+
+
+def methods(horizon: int, run_peer: Any) -> dict[str, Method]:
+    """As many passes over the rows as their number allows."""
+    epochs = max(5, min(50, 200_000 // horizon))
+    told = {"batch_size": B, "epochs": epochs, "learning_rate": 0.01, "checkpoints": 2}
+    found = {"SRGP": ours(SRGP(batch_size=B, epochs=epochs))}
+    if horizon <= BATCH:
+        found["batch VFE"] = ours(Exact(iterations=100))
+    return {**found, **svgps(run_peer, told)}
+
+
+def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
+    """Every method at every horizon it can take; the picture, and the table."""
+    rows = []
+    for horizon in chosen["horizons"]:
+        tried: dict[str, Any] = dict(methods(horizon, run_peer))
+        if horizon <= FULL_GP:
+            tried["full GP"] = None
+        for name, method in tried.items():
+            runs = []
+            for seed in range(chosen["repetitions"]):
+                key = f"{name} {horizon} {seed}"
+                kept = results.checkpoint(key)
+                work = functools.partial(_work, chosen, horizon, seed, method, kept)
+                runs.append(results.run(key, work))
+            means = {key: float(np.mean([r[key] for r in runs])) for key in runs[0]}
+            rows.append({"method": name, "horizon": horizon, **means, "repetitions": len(runs)})
+    results.picture(picture(rows), "plant")
+    return results.table("plant", rows)
+
+
+def _work(
+    chosen: Mapping[str, Any], horizon: int, seed: int, method: Method | None, kept: Path
+) -> dict[str, float]:
+    at = identify(chosen, horizon, seed)
+    data = at.problem
+    if method is None:
+        # The full GP at the hyper-parameters that the batch model finds: learning them with N³
+        # at every step would change little and take hours.
+        *_, (_, seconds, model) = ours(Exact(iterations=100))(data, seed, kept)
+        predict = FullGP(model.kernel, model.noise, data.X, data.y).predict
+    else:
+        *_, (_, seconds, model) = method(data, seed, kept)
+        predict = posterior(model, summarise(model, data.X, data.y)).predict
+    mean, variance = predict(data.X_test)
+    deviation = at.y_spread * np.sqrt(variance + float(model.noise))
+    mean = at.y_centre + at.y_spread * mean
+    measured = at.y_centre + at.y_spread * data.y_test
+    error = mean - at.truth
+    return {
+        "RMSE": float(np.sqrt(np.mean(error**2))),
+        "median error": float(np.median(np.abs(error))),
+        "coverage": float(np.mean(np.abs(measured - mean) < 1.96 * deviation)),
+        "free-run RMSE": free_run(at, predict),
+        "seconds": seconds,
+    }
+
+
+def free_run(at: Identified, predict: Any) -> float:
+    """RMSE of predictions that are fed back, over many starts in the test rows."""
+    X = at.problem.X_test * at.spread + at.centre
+    starts = np.linspace(0, len(X) - FREE_STEPS - 1, FREE_RUNS).astype(int)
+    past = X[starts, : tank.LAGS]  # y_{t−1}, y_{t−2}
+    errors = []
+    for k in range(FREE_STEPS):
+        rows = np.column_stack([past, X[starts + k, tank.LAGS :]])
+        mean, _ = predict((rows - at.centre) / at.spread)
+        now = at.y_centre + at.y_spread * mean
+        errors.append(now - at.truth[starts + k])
+        past = np.column_stack([now, past[:, :-1]])
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def picture(rows: list[dict[str, Any]]) -> Any:
+    """Errors over the horizon, by method."""
+    from matplotlib.figure import Figure
+
+    names = ("RMSE", "median error", "free-run RMSE")
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    panels = figure.subplots(1, len(names))
+    for axes, name in zip(panels, names, strict=True):
+        for method in dict.fromkeys(row["method"] for row in rows):
+            line = [(row["horizon"], row[name]) for row in rows if row["method"] == method]
+            axes.loglog(*zip(*line, strict=True), "o-", color=COLOURS[method], ms=4, label=method)
+        axes.set(title=f"{name} against the truth", xlabel="rows learned from")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return figure

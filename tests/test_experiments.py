@@ -1,0 +1,238 @@
+"""The paper's experiments: their data, their results folder, and each of them in small."""
+
+import bz2
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srgp import experiments
+from srgp.experiments import airline, convergence, flights, minibatch, models, plant, simulation
+from srgp.experiments.results import Results
+from srgp.experiments.sampler import draw
+from srgp.experiments.traces import peer_runner
+
+
+class TestSampler:
+    def test_covariances_are_the_kernels(self) -> None:
+        """Over many draws, at pairs of points; the error of an average of 4000 is about 0.02."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, (6, 2))
+        F = np.stack([draw(X, 0.5, rng).f for _ in range(4000)])
+        expected = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(-1) / 0.25)
+        np.testing.assert_allclose(F.T @ F / len(F), expected, atol=0.1)
+
+    @pytest.mark.parametrize(("D", "lengthscale", "tolerance"), [(1, 0.1, 1e-6), (5, 0.5, 1e-4)])
+    def test_what_is_missing_is_told_and_small(
+        self, D: int, lengthscale: float, tolerance: float
+    ) -> None:
+        X = np.random.default_rng(0).uniform(-1, 1, (2000, D))
+        X[0], X[1] = 1.0, -1.0  # corners are the hardest
+        f, missing = draw(X, lengthscale, np.random.default_rng(1), tolerance)
+        assert np.isfinite(f).all()
+        assert 0.0 < missing < tolerance
+
+    def test_blocks_of_rows_change_nothing(self) -> None:
+        X = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+        whole, parts = (draw(X, 0.4, np.random.default_rng(1), rows=r).f for r in (50, 7))
+        np.testing.assert_allclose(whole, parts, rtol=1e-9, atol=1e-12)
+
+
+class TestResults:
+    def test_runs_are_made_once(self, tmp_path: Path) -> None:
+        told: list[str] = []
+        for _ in range(2):
+            results = Results(tmp_path, {"N": np.int64(3)}, told.append)
+            assert results.run("a b/c", lambda: {"x": np.float64(1.5)}) == {"x": 1.5}
+        assert told == ["a b/c"]
+        with pytest.raises(ValueError, match="other settings"):
+            Results(tmp_path, {"N": 4})
+
+    def test_a_failed_run_leaves_nothing(self, tmp_path: Path) -> None:
+        results = Results(tmp_path, {})
+
+        def fails() -> dict[str, Any]:
+            raise FloatingPointError
+
+        with pytest.raises(FloatingPointError):
+            results.run("one", fails)
+        assert results.run("one", lambda: {"x": 1}) == {"x": 1}
+
+    def test_tables(self, tmp_path: Path) -> None:
+        results = Results(tmp_path, {"N": 3})
+        text = results.table("t", [{"a": 1, "b": 12345.6, "c": None}, {"a": "x", "b": 0.5, "c": 2}])
+        assert text.splitlines()[2:] == ["| 1 | 12,346 | – |", "| x | 0.5 | 2 |"]
+        with (tmp_path / "t.csv").open() as file:
+            assert [row["b"] for row in csv.DictReader(file)] == ["12345.6", "0.5"]
+        results.summary("title", text, "remark")
+        assert "remark" in (tmp_path / "README.md").read_text()
+
+
+class TestFlights:
+    HEADER = (
+        "Year,Month,DayofMonth,DayOfWeek,DepTime,CRSDepTime,ArrTime,UniqueCarrier,TailNum,"
+        "AirTime,ArrDelay,Distance,Cancelled"
+    )
+    ROWS = (
+        "2008,1,3,4,2003,1955,2211,WN,N1,116,-14,810,0",
+        "2008,1,3,4,754,735,1002,WN,N2,113,2,810,0",
+        "2008,5,3,4,754,735,1002,WN,N1,113,2,810,0",  # May
+        "2008,2,3,4,NA,735,NA,WN,N1,NA,NA,810,1",  # cancelled
+        "2008,2,3,4,628,620,804,WN,N3,76,14,515,0",  # plane without a year
+        "2008,2,3,4,628,620,804,WN,N9,76,14,515,0",  # plane unknown
+        "2008,4,3,4,926,930,1054,WN,N2,78,-6,515,0",
+    )
+    PLANES = "tailnum,type,year\nN1,Corporation,1998\nN2,Corporation,2003\nN3,,None\nN4,,\n"
+
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_the_public_files_are_joined_filtered_and_mapped(
+        self, tmp_path: Path, packed: bool
+    ) -> None:
+        text = "\n".join((self.HEADER, *self.ROWS)) + "\n"
+        if packed:
+            (tmp_path / "2008.csv.bz2").write_bytes(bz2.compress(text.encode()))
+        else:
+            (tmp_path / "2008.csv").write_text(text)
+        (tmp_path / flights.PLANES).write_text(self.PLANES)
+        X, y = flights.read(tmp_path)
+        np.testing.assert_array_equal(
+            X,
+            [
+                [1, 3, 4, 754, 1002, 113, 810, 5],
+                [1, 3, 4, 2003, 2211, 116, 810, 10],
+                [4, 3, 4, 926, 1054, 78, 515, 5],
+            ],
+        )
+        np.testing.assert_array_equal(y, [2, -14, -6])
+
+    def test_parquet_as_it_is(self, tmp_path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {name: np.arange(3, dtype=np.int16) + i for i, name in enumerate(flights.INPUTS)}
+        pq.write_table(
+            pa.table({**columns, "ArrDelay": [5, 6, 7], "more": [0, 0, 0]}), tmp_path / "a.parquet"
+        )
+        for path in (tmp_path, tmp_path / "a.parquet"):
+            X, y = flights.read(path)
+            assert X.shape == (3, 8)
+            assert X[0].tolist() == list(range(8))
+            assert y.tolist() == [5, 6, 7]
+
+    def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            flights.read(tmp_path / "nowhere")
+        with pytest.raises(FileNotFoundError, match=r"2008\.csv"):
+            flights.read(tmp_path)
+        (tmp_path / "2008.csv").write_text(self.HEADER + "\n" + self.ROWS[0] + "\n")
+        with pytest.raises(FileNotFoundError, match="planes"):
+            flights.read(tmp_path)
+        (tmp_path / flights.PLANES).write_text("tailnum,year\nN7,1999\n")
+        with pytest.raises(ValueError, match="no flight"):
+            flights.read(tmp_path)
+
+
+def test_toy(tmp_path: Path) -> None:
+    table = experiments.reproduce("toy", tmp_path)
+    assert "difference" in table
+    with (tmp_path / "toy" / "toy.csv").open() as file:
+        last = list(csv.DictReader(file))[-1]
+    assert abs(float(last["bound ψ"])) < 1e-8
+    assert (tmp_path / "toy" / "toy.png").stat().st_size > 10_000
+
+
+def small(module: Any, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The experiment with other settings."""
+    before = module.settings
+
+    def fewer(*args: Any) -> dict[str, Any]:
+        return {**before(*args), **changes}
+
+    monkeypatch.setattr(module, "settings", fewer)
+
+
+def test_convergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(convergence, monkeypatch, epochs=3)
+    table = experiments.reproduce("convergence", tmp_path)
+    assert "batch VFE" in table
+    folder = tmp_path / "convergence"
+    assert "Peers were not run" in (folder / "README.md").read_text()
+    before = {p: p.stat().st_mtime_ns for p in (folder / "runs").iterdir()}
+    assert experiments.reproduce("convergence", tmp_path) == table
+    assert before == {p: p.stat().st_mtime_ns for p in (folder / "runs").iterdir()}
+    assert not list((folder / "runs").glob("*.steps"))
+
+
+def test_minibatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(minibatch, monkeypatch, epochs=2, repetitions=2, B=[2000, minibatch.N])
+    experiments.reproduce("minibatch", tmp_path)
+    with (tmp_path / "minibatch" / "minibatch.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["B"] for row in rows] == ["2000", "10000"]
+    assert all(float(row["error at the end"]) > 0.0 for row in rows)
+
+
+def test_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: dict[str, Any] = {"N": 1500, "test": 200, "B": 500, "epochs": 2, "repetitions": 2}
+    small(simulation, monkeypatch, dimensions=[1, 2], **changes)
+    experiments.reproduce("simulation", tmp_path)
+    with (tmp_path / "simulation" / "simulation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert {row["repetitions"] for row in rows} == {"2"}
+    assert {p.name for p in (tmp_path / "simulation").glob("*.png")} == {
+        "simulation-epoch.png",
+        "simulation-seconds.png",
+    }
+
+
+def test_airline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 20, (1200, 8)).astype(float)
+    monkeypatch.setattr(flights, "read", lambda path: (X, X[:, 3] + rng.normal(size=1200)))
+    changes: dict[str, Any] = {"N": 1000, "test": 200, "M": 10, "B": 200, "epochs": 2}
+    small(airline, monkeypatch, repetitions=1, **changes)
+    table = experiments.reproduce("airline", tmp_path, data=Path("somewhere"))
+    assert "SRGP, paper's settings" in table
+    told = json.loads((tmp_path / "airline" / "settings.json").read_text())["settings"]
+    assert told["flights"] == "somewhere"
+
+
+def test_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(plant, monkeypatch, samples=4000, test=1000, horizons=[500, 2000], repetitions=1)
+    monkeypatch.setattr(plant, "M", 20)
+    monkeypatch.setattr(plant, "FULL_GP", 500)
+    experiments.reproduce("plant", tmp_path)
+    with (tmp_path / "plant" / "plant.csv").open() as file:
+        rows = {(row["method"], row["horizon"]): row for row in csv.DictReader(file)}
+    assert set(rows) == {
+        ("SRGP", "500"),
+        ("batch VFE", "500"),
+        ("full GP", "500"),
+        ("SRGP", "2000"),
+        ("batch VFE", "2000"),
+    }
+    # More data help; running freely is harder than one step ahead.
+    assert float(rows["batch VFE", "2000"]["RMSE"]) < float(rows["batch VFE", "500"]["RMSE"])
+    assert all(float(row["free-run RMSE"]) > float(row["RMSE"]) for row in rows.values())
+
+
+def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(models, monkeypatch, N=300, test=100, M=10, max_seconds=2.0)
+    monkeypatch.setattr(models, "MODELS", ("vfe", "fitc"))
+    experiments.reproduce("models", tmp_path)
+    with (tmp_path / "models" / "models.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert {row["data"] for row in rows} >= {"diabetes", "GP, D = 5"}
+
+
+def test_bad_names_and_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no experiment"):
+        experiments.reproduce("nothing", tmp_path)
+    with pytest.raises(FileNotFoundError, match="benchmarks"):
+        peer_runner(tmp_path)
+    assert peer_runner(None) is None
