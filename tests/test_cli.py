@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from srgp import SparseGPRegressor
+from srgp.cli import shows  # noqa: F401 - adds its commands
 from srgp.cli.commands import app
 
 RUNNER = CliRunner()
@@ -191,5 +192,15 @@ def test_compiled_code_is_kept_for_the_next_command(folder: Path, tmp_path: Path
 def test_the_command_is_installed() -> None:
     command = Path(sys.executable).parent / "srgp"
     done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
-    for name in ("fit", "update", "predict", "evaluate", "merge", "info", "demo"):
+    for name in (
+        "fit",
+        "update",
+        "learn",
+        "predict",
+        "evaluate",
+        "merge",
+        "info",
+        "demo",
+        "reproduce",
+    ):
         assert name in done.stdout

@@ -25,6 +25,7 @@ LAYERS = [
     "compiled",
     "pytree",
     "checks",
+    "sysid",
     "metrics",
     "blas",
     "linalg",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from srgp import inducing, kernels, metrics, priors
+from srgp import inducing, kernels, metrics, priors, sysid
 from srgp.approximations import DTC, FIC, FITC, PEP, PITC, VFE, SoR, TighterVFE
 from srgp.bound import BoundTerms, bound_terms, log_bound
 from srgp.compiled import keep_compiled_code
@@ -64,6 +64,7 @@ __all__ = [
     "sensitivities",
     "streams",
     "summarise",
+    "sysid",
     "value_and_grad",
 ]
 

@@ -8,9 +8,8 @@ import numpy as np
 import typer
 
 import srgp
-from srgp import experiments
-from srgp.cli.screen import clean, closing, comparison, resumable, telling, watching
-from srgp.experiments import NAMES
+from srgp.cli.following import Follower
+from srgp.cli.screen import check_folder, chosen, clean, closing, resumable, watching
 from srgp.metrics import scores
 from srgp.regressor import APPROXIMATIONS, KERNELS, SparseGPRegressor
 from srgp.tables import Table, write_table
@@ -64,7 +63,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn a model from a table and write it to a file."""
-    _check_folder(output)
+    check_folder(output)
     table = Table(
         data,
         _one_or_more(target),
@@ -123,7 +122,7 @@ def update(
     as_json: Json = False,
 ) -> None:
     """Add rows to a model, exactly and in one pass, at the parameters it has."""
-    _check_folder(output)
+    check_folder(output)
     est = SparseGPRegressor.load(model)
     table = _of(est, data, missing, delimiter, weight=weight)
     before, start = est.n_samples_seen_, time.perf_counter()
@@ -144,6 +143,42 @@ def update(
         },
         as_json,
     )
+
+
+@app.command("learn")
+@clean
+def learn_stream(
+    model: ModelFile,
+    source: Annotated[str, typer.Argument(help="A CSV file, a folder of CSV or Parquet, or -.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more: the file grows, or files come.")
+    ] = False,
+    idle: Annotated[
+        float | None, typer.Option(help="With --follow: end after so many seconds without rows.")
+    ] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows learned at a time.")] = 1000,
+    rejects: Annotated[
+        Path | None, typer.Option(help="Where malformed rows go; model file + .rejects.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn from a stream into a model file, each row once, whenever it is interrupted."""
+    aside = rejects or model.with_name(model.name + ".rejects")
+    check_folder(aside)
+    follower = Follower(model, source, batch_rows, aside)
+    start = time.perf_counter()
+    with resumable(model):
+        found = follower.run(follow, idle)
+    seconds = time.perf_counter() - start
+    shown = {
+        "model": str(model),
+        "rows learned": found.learned,
+        "rows rejected": found.rejected,
+        "rows": follower.est.n_samples_seen_,
+        "seconds": seconds,
+        "rows per second": found.learned / seconds,
+    }
+    closing("learned", {**shown, "rejects": str(aside)} if found.rejected else shown, as_json)
 
 
 @app.command()
@@ -203,7 +238,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Add up what models of the same parameters learned, each from rows of its own."""
-    _check_folder(output)
+    check_folder(output)
     first, *others = [SparseGPRegressor.load(path) for path in models]
     if not others:
         raise ValueError("name at least two models to merge.")
@@ -241,50 +276,6 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     closing("model", shown, as_json)
 
 
-@app.command()
-@clean
-def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture.")] = Path("tank.png"),
-    samples: Annotated[int, typer.Option(min=2000, help="0.2 s each; a day by default.")] = 432_000,
-    as_json: Json = False,
-) -> None:
-    """Simulate a stirred tank, learn it from its samples, and predict what comes next."""
-    _check_folder(output)
-    from srgp.experiments import tank
-
-    plant, outcomes = tank.run(samples)
-    tank.draw(plant, outcomes, output)
-    columns = {
-        name: {
-            "rows": outcome.rows,
-            "seconds": outcome.seconds,
-            **_chosen(outcome.scores),
-            "error against the truth": outcome.error,
-        }
-        for name, outcome in outcomes.items()
-    }
-    comparison("a stirred tank, one step ahead", columns, {"picture": str(output)}, as_json)
-
-
-@app.command()
-@clean
-def reproduce(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all.")],
-    full: Annotated[bool, typer.Option("--full", help="The paper's sizes; hours.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Flights, or the folder of tables.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder.")] = Path("results"),
-    peers: Annotated[
-        Path | None, typer.Option(help="The folder `benchmarks` of srgp's repository.")
-    ] = None,
-) -> None:
-    """Run an experiment of the paper: picture, table and settings go into a folder."""
-    for one in NAMES if name == "all" else (name,):
-        with telling(f"reproducing {one}") as tell:
-            table = experiments.reproduce(one, output, full, data, peers, tell)
-        label = f"{one}-full" if full else one
-        typer.echo(f"{table}\n{output / label}")
-
-
 # -- what the commands share ------------------------------------------------------------------
 
 
@@ -295,12 +286,6 @@ def _names(text: str | None) -> list[str] | None:
 def _one_or_more(target: str) -> str | list[str]:
     names = _names(target) or [""]
     return names[0] if len(names) == 1 else names
-
-
-def _check_folder(path: Path) -> None:
-    # Before hours of work, not after.
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.absolute().parent} does not exist: make it.")
 
 
 def _like(table: Table, data: list[str], missing: Any, delimiter: str) -> Table:
@@ -355,11 +340,7 @@ def _scores(est: SparseGPRegressor, table: Table, at_most: int | None) -> dict[s
 
 
 def _plain(answers: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[str, float]:
-    return {"rows judged": len(answers[0]), **_chosen(scores(*answers))}
-
-
-def _chosen(found: Any) -> dict[str, float]:
-    return {"RMSE": found.rmse, "NLPD": found.nlpd, "coverage of 95 %": found.coverage}
+    return {"rows judged": len(answers[0]), **chosen(scores(*answers))}
 
 
 def _picture(path: Path, y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:

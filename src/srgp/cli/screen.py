@@ -144,3 +144,14 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse to write where there is no folder: before hours of work, not after."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.absolute().parent} does not exist: make it.")
+
+
+def chosen(found: Any) -> dict[str, float]:
+    """The scores that are shown."""
+    return {"RMSE": found.rmse, "NLPD": found.nlpd, "coverage of 95 %": found.coverage}

@@ -198,22 +198,23 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
 
     def save(self, path: str | Path) -> None:
         """Write model, statistics, scaling, names and history to one file; see `srgp.storage`."""
+        storage.write(path, self.saved())
+
+    def saved(self) -> storage.Saved:
+        """What `save` writes."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        storage.write(
-            path,
-            storage.Saved(
-                model=self.model_,
-                statistics=self.statistics_,
-                scaler=self.scaler_.arrays(),
-                feature_names=None if names is None else tuple(str(name) for name in names),
-                target_names=self.target_names_,
-                history=self.history_,
-                settings={
-                    "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
-                    "weight_seen": self.weight_seen_,
-                },
-            ),
+        return storage.Saved(
+            model=self.model_,
+            statistics=self.statistics_,
+            scaler=self.scaler_.arrays(),
+            feature_names=None if names is None else tuple(str(name) for name in names),
+            target_names=self.target_names_,
+            history=self.history_,
+            settings={
+                "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
+                "weight_seen": self.weight_seen_,
+            },
         )
 
     @classmethod
@@ -276,10 +277,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 priors["noise"] = Repeats(scaler.y_spread.size * (weight - source.present()))
             learner = self._learner()
             if learner is None:
-                statistics, history = (
-                    summarise_blocks(model, scaled.batches(block_rows(model))),
-                    None,
-                )
+                batches = scaled.batches(block_rows(model))
+                statistics, history = summarise_blocks(model, batches), None
             else:
                 learned = learn(
                     model,

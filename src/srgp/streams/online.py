@@ -105,7 +105,10 @@ class OnlineGP:
         self._filters = [f for _, _, f in found]
         self._account(Y, *self._mixed(means[:, None], variances[:, None]))
         self._weigh(np.array([target]), means[:, None], variances[:, None])
-        self._after(X, Y, EVERY)
+        self._pending += 1
+        if self._pending >= EVERY:
+            self._forget()
+        self._take(X, Y)
 
     def learn_many(self, X: ArrayLike, y: ArrayLike) -> None:
         """Predict rows X (B, D) together, score the predictions, and learn y (B,).
@@ -124,8 +127,7 @@ class OnlineGP:
         self._pending += len(X)
         self._forget()
         self._filters = [f.update(inputs, targets) for f in self._filters]
-        self._pending -= len(X)
-        self._after(X, Y, 1)
+        self._take(X, Y)
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -250,11 +252,8 @@ class OnlineGP:
             ]
         self._pending = 0
 
-    def _after(self, X: np.ndarray, y: np.ndarray, every: int) -> None:
-        if every > 1:
-            self._pending += len(X)
-            if self._pending >= every:
-                self._forget()
+    def _take(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Hold rows until they are a chunk."""
         if self._moves:
             self._held.append((X.copy(), y.copy()))
             if sum(len(y) for _, y in self._held) >= self.chunk:

@@ -1,0 +1,55 @@
+"""The commands that bring their own data: the demonstration, and the paper's experiments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from srgp import experiments
+from srgp.cli.commands import Json, app
+from srgp.cli.screen import check_folder, chosen, clean, comparison, telling
+from srgp.experiments import NAMES
+
+
+@app.command()
+@clean
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture.")] = Path("tank.png"),
+    samples: Annotated[int, typer.Option(min=2000, help="0.2 s each; a day by default.")] = 432_000,
+    as_json: Json = False,
+) -> None:
+    """Simulate a stirred tank, learn it from its samples, and predict what comes next."""
+    check_folder(output)
+    from srgp.experiments import tank
+
+    plant, outcomes = tank.run(samples)
+    tank.draw(plant, outcomes, output)
+    columns = {
+        name: {
+            "rows": outcome.rows,
+            "seconds": outcome.seconds,
+            **chosen(outcome.scores),
+            "error against the truth": outcome.error,
+        }
+        for name, outcome in outcomes.items()
+    }
+    comparison("a stirred tank, one step ahead", columns, {"picture": str(output)}, as_json)
+
+
+@app.command()
+@clean
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all.")],
+    full: Annotated[bool, typer.Option("--full", help="The paper's sizes; hours.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Flights, or the folder of tables.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder.")] = Path("results"),
+    peers: Annotated[
+        Path | None, typer.Option(help="The folder `benchmarks` of srgp's repository.")
+    ] = None,
+) -> None:
+    """Run an experiment of the paper: picture, table and settings go into a folder."""
+    for one in NAMES if name == "all" else (name,):
+        with telling(f"reproducing {one}") as tell:
+            table = experiments.reproduce(one, output, full, data, peers, tell)
+        label = f"{one}-full" if full else one
+        typer.echo(f"{table}\n{output / label}")
