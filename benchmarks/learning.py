@@ -40,7 +40,7 @@ SVGP: list[tuple[str, str, float]] = [
 
 
 def ours(problem: Problem, learner: Any, seed: int = 0) -> list[tuple[float, srgp.Model]]:
-    """(seconds, model) at each report, of a second run: the first one compiles, whatever it meets."""
+    """(seconds, model) at each report of a second run: the first one compiles what it meets."""
     model, data = start(problem), (problem["X"], problem["y"])
     srgp.learn(model, data, learner, seed=seed)
     trace: list[tuple[float, srgp.Model]] = [(0.0, model)]
