@@ -204,3 +204,18 @@ def test_the_command_is_installed() -> None:
         "reproduce",
     ):
         assert name in done.stdout
+
+
+def test_damaged_compiled_code_is_made_again(tmp_path: Path) -> None:
+    """As a process leaves it that was killed while it wrote."""
+    command = [str(Path(sys.executable).parent / "srgp"), "reproduce", "toy", "-o"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    env["XDG_CACHE_HOME"] = str(tmp_path)
+    for attempt in ("first", "second"):
+        words = [*command, str(tmp_path / attempt)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, env=env)
+        assert "cache" not in done.stderr
+        kept = [p for p in (tmp_path / "srgp").rglob("*-cache") if p.stat().st_size > 100]
+        assert kept
+        for file in kept[:5]:
+            file.write_bytes(file.read_bytes()[:50])

@@ -202,9 +202,9 @@ def test_airline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small(plant, monkeypatch, samples=4000, test=1000, horizons=[500, 2000], repetitions=1)
+    changes: dict[str, Any] = {"samples": 4000, "test": 1000, "horizons": [500, 2000]}
+    small(plant, monkeypatch, repetitions=1, full_gp=500, **changes)
     monkeypatch.setattr(plant, "M", 20)
-    monkeypatch.setattr(plant, "FULL_GP", 500)
     experiments.reproduce("plant", tmp_path)
     with (tmp_path / "plant" / "plant.csv").open() as file:
         rows = {(row["method"], row["horizon"]): row for row in csv.DictReader(file)}

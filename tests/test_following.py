@@ -21,6 +21,7 @@ from srgp import storage
 from srgp.cli import following
 from srgp.cli.following import Follower
 from srgp.cli.tail import Place, Waiting, tail
+from srgp.sources import Arrays
 from srgp.tables import Table
 
 COMMAND = [sys.executable, "-c", "from srgp.cli import main; main()"]
@@ -85,7 +86,7 @@ def test_every_row_counts_once(undisturbed: Path, start: bytes, tmp_path: Path) 
     good = [line for i, line in enumerate(lines()) if i not in BAD]
     table = np.array([[float(v) for v in line.split(",")] for line in good])
     for i in range(0, len(table), 100):
-        est.partial_fit_source([(table[i : i + 100, :2], table[i : i + 100, 2])])
+        est.partial_fit_source(Arrays(table[i : i + 100, :2], table[i : i + 100, 2]))
     found = srgp.SparseGPRegressor.load(undisturbed)
     assert found.n_samples_seen_ == est.n_samples_seen_ == before + len(good)
     for a, b in zip(est.statistics_.sums, sums(undisturbed), strict=True):

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,17 @@ def keep_compiled_code(folder: str | os.PathLike[str] | None = None) -> Path | N
     config.update("jax_compilation_cache_dir", str(chosen))
     config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     return chosen
+
+
+def drop_damaged(warning: str) -> bool:
+    """Remove what JAX warns that it cannot read: a process was killed while it wrote it."""
+    found = re.match(r"Error reading persistent compilation cache entry for '([\w<>.-]+)'", warning)
+    folder: Any = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if found is None or folder is None:
+        return False
+    for file in Path(folder).glob(f"{found[1]}-*"):
+        file.unlink(missing_ok=True)
+    return True
 
 
 def _default() -> Path:

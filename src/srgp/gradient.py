@@ -82,6 +82,7 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     return value, gradient
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
     """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits.
 
@@ -90,7 +91,7 @@ def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
     lower, inverse = np.asarray(whiten.lower), np.asarray(whiten.inverse)
     typical = np.mean(np.sum((lower @ lower.T) ** 2, 1))
     # NaN, the sign of a failed factorisation, compares false.
-    return bool(EPS * np.sum(inverse**2) * typical / float(noise) <= TOLERANCE)
+    return bool(EPS * np.sum(inverse**2) * typical <= TOLERANCE * float(noise))
 
 
 def _accumulate(add: Any, blocks: Iterator[Batch]) -> Any:

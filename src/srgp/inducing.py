@@ -27,7 +27,7 @@ POOL = 2048  # candidates kept from one pass of the greedy method
 GREEDY_ROWS = 2048
 EXPLAINED = 1e-10  # share of the prior variance below which a row is nothing new
 SAMPLE = 500  # rows on which starting values are tried
-MOST_TRIED = 200  # inducing inputs that they are tried with
+TRIED = (50, 200)  # inducing inputs that they are tried with, at least and at most
 
 
 def random(X: ArrayLike, n_inducing: int, seed: int = 0) -> np.ndarray:
@@ -185,8 +185,16 @@ def initial_model(
     (10, 1)
     """
     R = kmeans(X, n_inducing, seed)
-    fitted, noise = starting_values(X, y, kernel, seed, min(len(R), MOST_TRIED))
+    fitted, noise = starting_values(X, y, kernel, seed, tried_with(n_inducing))
     return Model(fitted, noise, R, approximation)
+
+
+def tried_with(n_inducing: int) -> int:
+    """How many inducing inputs to try starting values with: the model's own number, within reason.
+
+    At the size that is learned with, nothing is compiled twice.
+    """
+    return int(np.clip(n_inducing, *TRIED))
 
 
 def _spread(X: np.ndarray) -> np.ndarray:

@@ -26,6 +26,8 @@ from srgp.precision import Array, Scalar, double
 
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
 BLOCK_ENTRIES = 2**20
+# Up to here a stream's small batches cost no more than they must.
+FEW = 256
 # About so many rows are added up plainly, before one careful addition.
 GROUP_ROWS = 2**14
 
@@ -140,12 +142,13 @@ def summarise(
     X = as_inputs(X, columns=model.inducing.shape[1])
     y = as_targets(y, len(X))
     weights = as_weights(sample_weight, len(X))
-    return summarise_blocks(model, padded_blocks((X, y, weights), block_rows(model)))
+    rows = block_rows(model, len(X))
+    return summarise_blocks(model, padded_blocks((X, y, weights), rows))
 
 
 @double
 def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> Statistics:
-    """The statistics of checked blocks of (X, y, weights), each of `block_rows(model)` rows.
+    """The statistics of checked blocks of (X, y, weights), all of the same number of rows.
 
     A group of blocks for each core at a time. The groups are the same however many cores there
     are, and added in their order: so is the sum, to the last bit.
@@ -181,9 +184,11 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
-def block_rows(model: Model) -> int:
-    """Rows of one compiled block: one shape for each model, whatever the number of rows."""
-    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), 256, 4096))))
+def block_rows(model: Model, count: int | None = None) -> int:
+    """Rows of one compiled block: two shapes for each model, one for few rows and one for many."""
+    rows = int(2 ** round(np.log2(np.clip(BLOCK_ENTRIES / len(model.inducing), FEW, 4096))))
+    if count is not None and count <= FEW:
+        rows = FEW
     if isinstance(model.approximation, PITC):
         size = model.approximation.block_size
         return max(rows // size, 1) * size

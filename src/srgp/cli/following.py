@@ -14,6 +14,7 @@ import numpy as np
 from srgp import storage
 from srgp.cli.tail import Line, Place, Waiting, tail
 from srgp.regressor import SparseGPRegressor
+from srgp.sources import Arrays
 
 
 class Followed(NamedTuple):
@@ -69,8 +70,8 @@ class Follower:
         if rows:
             table = np.stack(rows)
             y = table[:, -self.outputs :]
-            batch = (table[:, : -self.outputs], y if self.outputs > 1 else y[:, 0])
-            self.est.partial_fit_source([batch])
+            y = y if self.outputs > 1 else y[:, 0]
+            self.est.partial_fit_source(Arrays(table[:, : -self.outputs], y))
         saved = self.est.saved()
         stream = {"source": self.source, **place._asdict()}
         settings = {**saved.settings, "stream": stream}

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table as Shown
 
+from srgp.compiled import drop_damaged
 from srgp.learners import Record
 
 P = ParamSpec("P")
@@ -54,6 +55,8 @@ def resumable(folder: Path | None) -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    if drop_damaged(str(message)):
+        return  # compiled again, and kept whole
     print(f"srgp: warning: {message}", file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from srgp import inducing
 from srgp.experiments import flights
 from srgp.experiments.results import Results
-from srgp.experiments.traces import COLOURS, Method, Problem, ends, ours, repeated, svgps
+from srgp.experiments.traces import Method, Problem, ends, ours, repeated, style, svgps
 from srgp.kernels import SE
 from srgp.learners import SRGP
 from srgp.model import Model
@@ -75,7 +75,7 @@ def picture(found: Mapping[str, list[Any]]) -> Any:
             for method, traces in found.items():
                 for i, trace in enumerate(traces):
                     label = method if i == 0 else None
-                    axes.plot(trace[axis], trace[name], color=COLOURS[method], lw=1.3, label=label)
+                    axes.plot(trace[axis], trace[name], **style(method), lw=1.3, label=label)
             if name == "bound":
                 axes.set_xlabel(axis)
         row[0].set_ylabel({"rmse": "RMSE, in deviations of the delay"}.get(name, name))

@@ -9,7 +9,7 @@ import numpy as np
 from srgp import kernels
 from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
-from srgp.experiments.traces import COLOURS, Method, Problem, ours, svgps, traced
+from srgp.experiments.traces import Method, Problem, ours, style, svgps, traced
 from srgp.learners import SRGP, Exact
 from srgp.model import Model
 
@@ -79,9 +79,9 @@ def picture(traces: Mapping[str, Any], epochs: int) -> Any:
         for method, trace in traces.items():
             line = trace["theta"].get(name) or trace[name.lower()]
             if method == "batch VFE":
-                axes.axhline(line[-1], color=COLOURS[method], lw=1.2, label=method)
+                axes.axhline(line[-1], **style(method), lw=1.2, label=method)
             else:
-                axes.plot(trace["epoch"], line, color=COLOURS[method], lw=1.4, label=method)
+                axes.plot(trace["epoch"], line, **style(method), lw=1.4, label=method)
         axes.set(title=name, xlabel="epoch", xlim=(0, epochs))
         if name == "bound":
             best = traces["batch VFE"]["bound"][-1]

@@ -14,14 +14,14 @@ import numpy as np
 from srgp import inducing
 from srgp.experiments import tank
 from srgp.experiments.results import Results
-from srgp.experiments.traces import COLOURS, Method, Problem, ours, svgps
+from srgp.experiments.traces import Method, Problem, ours, style, svgps
 from srgp.fullgp import FullGP
 from srgp.learners import SRGP, Exact
 from srgp.posterior import posterior
 from srgp.statistics import summarise
 
 M, B = 100, 1000
-FULL_GP, BATCH = 10_000, 50_000  # rows up to which these are run
+BATCH = 50_000  # rows up to which batch VFE is run, as in the paper
 FREE_RUNS, FREE_STEPS = 200, 250
 
 
@@ -42,6 +42,7 @@ def settings(full: bool) -> dict[str, Any]:
         "samples": 1_200_000 if full else 60_000,
         "test": 200_000 if full else 10_000,
         "horizons": [1000, 10_000, 100_000, 1_000_000] if full else [1000, 10_000, 40_000],
+        "full_gp": 10_000 if full else 1000,
         "M": M,
         "B": B,
         "noise": tank.NOISE,
@@ -80,7 +81,7 @@ def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
     rows = []
     for horizon in chosen["horizons"]:
         tried: dict[str, Any] = dict(methods(horizon, run_peer))
-        if horizon <= FULL_GP:
+        if horizon <= chosen["full_gp"]:
             tried["full GP"] = None
         for name, method in tried.items():
             runs = []
@@ -147,7 +148,7 @@ def picture(rows: list[dict[str, Any]]) -> Any:
     for axes, name in zip(panels, names, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             line = [(row["horizon"], row[name]) for row in rows if row["method"] == method]
-            axes.loglog(*zip(*line, strict=True), "o-", color=COLOURS[method], ms=4, label=method)
+            axes.loglog(*zip(*line, strict=True), "o-", **style(method), ms=4, label=method)
         axes.set(title=f"{name} against the truth", xlabel="rows learned from")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)

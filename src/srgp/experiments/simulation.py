@@ -12,7 +12,7 @@ import numpy as np
 from srgp import kernels
 from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
-from srgp.experiments.traces import COLOURS, Method, Problem, ends, ours, repeated, svgps
+from srgp.experiments.traces import Method, Problem, ends, ours, repeated, style, svgps
 from srgp.learners import SRGP, Auto
 from srgp.model import Model
 
@@ -80,13 +80,13 @@ def picture(found: Mapping[int, Mapping[str, list[Any]]], axis: str) -> Any:
         for axes, name in zip(column, names, strict=True):
             for method, traces in by_method.items():
                 for trace in traces:
-                    axes.plot(trace[axis], trace[name], color=COLOURS[method], lw=0.6, alpha=0.35)
+                    axes.plot(trace[axis], trace[name], **style(method), lw=0.6, alpha=0.35)
                 lines = [trace[name] for trace in traces]
                 if len({len(line) for line in lines}) == 1:
                     at = np.mean([trace[axis] for trace in traces], 0)
-                    axes.plot(at, np.mean(lines, 0), color=COLOURS[method], lw=1.8, label=method)
+                    axes.plot(at, np.mean(lines, 0), **style(method), lw=1.8, label=method)
                 else:
-                    axes.plot([], [], color=COLOURS[method], lw=1.8, label=method)
+                    axes.plot([], [], **style(method), lw=1.8, label=method)
             axes.set_ylabel({"rmse": "RMSE", "coverage": "coverage of 95 %"}.get(name, name))
             if name == "coverage":
                 axes.axhline(0.95, color="black", lw=0.6)

@@ -40,6 +40,15 @@ COLOURS = {
 }
 
 
+# Two that do the same must both be seen.
+DASHES = {"SVGP (GPyTorch)": (0, (3, 3))}
+
+
+def style(method: str) -> dict[str, Any]:
+    """Colour and dashes of a method's line."""
+    return {"color": COLOURS[method], "ls": DASHES.get(method, "-")}
+
+
 class Problem(NamedTuple):
     """Data to learn from and to be judged by, and where every method starts."""
 

@@ -315,9 +315,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             raise ValueError(f"adapt must be True, False or a srgp.OnePass, got {self.adapt!r}.")
         counts = self._approximation().noise_free  # weights count rows
         weight = self.forgetting * self.weight_seen_
-        at = Followed(
-            self.model_, self.forgetting * self.statistics_, getattr(self, "_memory", None)
-        )
+        past = self.forgetting * self.statistics_
+        at = Followed(self.model_, past, getattr(self, "_memory", None))
         rows = rows_for(self.model_, source.count(), at_most=self.batch_size or FOLLOWED)
         with quiet():
             for X, y, w in Scaled(source, self.scaler_).batches(rows):
@@ -332,10 +331,11 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def _summarise(self, source: Source) -> tuple[Statistics, float]:
         """One pass: the statistics of more rows, and how many they count for."""
         weight = 0.0
+        rows = block_rows(self.model_, source.count() if isinstance(source, Arrays) else None)
 
         def tallied() -> Any:
             nonlocal weight
-            for batch in Scaled(source, self.scaler_).batches(block_rows(self.model_)):
+            for batch in Scaled(source, self.scaler_).batches(rows):
                 weight += float(batch[2].sum())
                 yield batch
 
@@ -373,8 +373,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
         else:
             kind = named(self.kernel or "se", KERNELS, type, "kernel")
-            # At the size that is learned with, nothing is compiled twice.
-            M = min(as_count(self.n_inducing, "n_inducing"), inducing.MOST_TRIED)
+            M = inducing.tried_with(as_count(self.n_inducing, "n_inducing"))
             kernel, noise = inducing.starting_values(X, y, kind, seed, M)
         return Model(kernel, noise, self._inducing(X, kernel, scaler, seed), approximation)
 
