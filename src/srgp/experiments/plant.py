@@ -148,7 +148,8 @@ def picture(rows: list[dict[str, Any]]) -> Any:
     for axes, name in zip(panels, names, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             line = [(row["horizon"], row[name]) for row in rows if row["method"] == method]
-            axes.loglog(*zip(*line, strict=True), "o-", **style(method), ms=4, label=method)
+            points = zip(*line, strict=True)
+            axes.loglog(*points, **style(method), marker="o", ms=4, label=method)
         axes.set(title=f"{name} against the truth", xlabel="rows learned from")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
