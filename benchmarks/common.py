@@ -1,11 +1,8 @@
 """What the benchmarks share: the machine, its matrix-product rate, timing, results files."""
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import srgp
+from srgp.experiments.results import machine as machine  # for all benchmarks
 
 RESULTS = Path(__file__).parent / "results"
-
-
-def machine() -> dict[str, Any]:
-    """Enough to judge a number by: processor, cores, versions, date."""
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    return {
-        "date": date.today().isoformat(),
-        "processor": model,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "srgp": srgp.__version__,
-    }
 
 
 def seconds(run: Callable[[], Any], repeats: int = 5) -> float:

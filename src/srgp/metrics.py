@@ -13,6 +13,8 @@ from scipy.special import erf, ndtri
 
 from srgp.checks import as_floats, finite
 
+WIDTH = float(ndtri(0.975))  # a 95 % interval is m ± WIDTH √v
+
 
 def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     """Root mean square error, √(mean of (y − m)²).

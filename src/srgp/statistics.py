@@ -159,12 +159,12 @@ def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> 
     groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
     total = CarefulSum()
     with quiet_blas(), ThreadPoolExecutor(workers()) as pool:
-        for sums in ahead(pool, work, groups, workers()):
+        for sums in in_order(pool, work, groups, workers()):
             total.add(sums)
     return Statistics(total.value._replace(A=mirrored(total.value.A)), model.fingerprint)
 
 
-def ahead(
+def in_order(
     pool: Executor, work: Callable[[Any], Any], items: Iterable[Any], count: int
 ) -> Iterator[Any]:
     """work(item) in order, `count` of them begun before they are asked for."""

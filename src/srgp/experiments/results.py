@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ def machine() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "jax": jax.__version__,
         "numpy": np.__version__,
+        "srgp": version("srgp"),
     }
 
 

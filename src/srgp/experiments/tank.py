@@ -24,6 +24,7 @@ from srgp.metrics import Scores, scores
 from srgp.plots.style import BLUE, GREY, ORANGE
 from srgp.precision import double
 from srgp.regressor import SparseGPRegressor
+from srgp.sysid import NARX
 
 PERIOD = 0.2  # seconds between samples
 DAY = round(86_400 / PERIOD)
@@ -91,10 +92,7 @@ def _concentration(w: np.ndarray) -> Any:
 
 def features(plant: Plant) -> tuple[np.ndarray, np.ndarray]:
     """Inputs [y_{t−1}, y_{t−2}, w_t, w_{t−1}, w_{t−2}] and the target y_t."""
-    now = slice(LAGS, None)
-    past = [slice(LAGS - k, -k) for k in range(1, LAGS + 1)]
-    columns = [*(plant.y[p] for p in past), plant.w[now], *(plant.w[p] for p in past)]
-    return np.stack(columns, 1), plant.y[now]
+    return NARX(LAGS, LAGS).rows(plant.y, plant.w)
 
 
 def run(count: int = DAY, inducing: int = 100) -> tuple[Plant, dict[str, Outcome]]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from srgp.checks import as_floats
+from srgp.metrics import WIDTH as WIDTH  # for all modules here
 
 try:
     import matplotlib.pyplot as plt
@@ -24,7 +24,6 @@ DASHES = ("-", "--", ":", "-.")
 SMALL, NORMAL = 8, 9  # points
 SHOWN_ROWS = 2000  # more data points than this hide each other
 HEXBIN_ROWS = 5000
-WIDTH = float(ndtri(0.975))  # a 95 % interval is m ± WIDTH √v
 
 
 def column(values: ArrayLike, name: str) -> np.ndarray:

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from srgp.linalg import inverse_lower
 from srgp.model import Basis, Model
 from srgp.precision import Array, double
 
@@ -49,5 +48,5 @@ def _unexplained_share(basis: Basis, X: Float[Array, "B D"]) -> Float[Array, " B
 
 @jax.jit
 def _used(basis: Basis, X: Float[Array, "B D"]) -> Float[Array, " M"]:
-    weights = (inverse_lower(basis.whiten.lower).T @ basis.project(X)) ** 2  # (K⁻¹k)²
+    weights = (basis.whiten.inverse.T @ basis.project(X)) ** 2  # (K⁻¹k)²
     return jnp.mean(weights / jnp.maximum(jnp.sum(weights, 0), 1e-300), 1)

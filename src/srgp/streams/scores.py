@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
-WIDTH = float(ndtri(0.975))  # a 95 % interval is m ± WIDTH √v
+from srgp.metrics import WIDTH
 
 
 class Score(NamedTuple):
