@@ -318,7 +318,8 @@ def _warn_refused(history: History) -> None:
     refused = sum(record.refused for record in history if record.bound is None)
     if refused:
         warnings.warn(
-            f"steps not taken: {refused}. They came from numbers that are not finite, or not possible: "
-            "a smaller learning rate, or inputs and targets scaled to about one, avoids that.",
+            f"{refused} steps would have led to numbers that are not finite, or came from a bound "
+            "that is not possible, and were not taken: a smaller learning rate, or inputs and "
+            "targets scaled to about one, avoids that.",
             stacklevel=levels_to_the_caller(),
         )
