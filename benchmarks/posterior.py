@@ -2,13 +2,15 @@
 
 Two products are needed: W = L⁻¹K and A = WWᵀ. `share` counts 2NM² flops for each, as a matrix
 product does; `strict_share` counts only the triangular and the symmetric half, NM² each, for which
-XLA has no routine of its own. The million rows are taken in ten parts, and the product rate is
-measured before and after each; the median share of the parts counts.
+XLA has no routine of its own; `profile` says what keeps it from more. The million rows are taken in
+ten parts, and the product rate is measured before and after each; the median share of the parts
+counts.
 
     python -m benchmarks.posterior
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -16,11 +18,14 @@ import threading
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import srgp
-from benchmarks.common import product_rate, write
+from benchmarks.common import product_rate, seconds, write
 from srgp import kernels as k
+from srgp.blas import add_gram, solve_rows
 
 D = 8
 N = 1_000_000
@@ -61,6 +66,35 @@ def speed(M: int, lengthscale: float) -> dict[str, float]:
         "product_gflops": float(np.median(rates)) / 1e9,
         "share": float(np.median(shares)),
         "strict_share": float(np.median(shares)) / 2,
+    }
+
+
+def profile(M: int) -> dict[str, float]:
+    """One core, one block: the share of each part of the pass, and of the product rate in each.
+
+    `ceiling` is the strict share that the two BLAS routines alone would reach, were all else free.
+    """
+    model, X, _ = problem(2048, M, 0.5)
+    lower = np.asfortranarray(model.basis.whiten.lower)
+    kernel = jax.jit(lambda basis, X: basis.kernel.covariance(X, basis.inducing))
+    total, flops = np.zeros((M, M), order="F"), len(X) * M**2
+    with jax.enable_x64(True), threadpool_limits(1):
+        K = np.asarray(kernel(model.basis, X))
+        # XLA spreads a kernel matrix over all cores; the pass keeps them all busy at once.
+        evaluate = len(os.sched_getaffinity(0)) * seconds(
+            lambda: jax.block_until_ready(kernel(model.basis, X)), 15
+        )
+        copy = seconds(lambda: K.copy(), 15)
+        solve = seconds(lambda: solve_rows(lower, K.copy()), 15) - copy
+        square = seconds(lambda: add_gram(K, total), 15)
+        product = 2 * flops / seconds(lambda: K @ total, 15)
+    parts = {"kernel": evaluate, "solve": solve, "square": square}
+    return {
+        "M": M,
+        **{name: value / sum(parts.values()) for name, value in parts.items()},
+        "solve_of_product_rate": flops / solve / product,
+        "square_of_product_rate": flops / square / product,
+        "ceiling": 2 * flops / (solve + square) / product,
     }
 
 
@@ -107,6 +141,8 @@ def main() -> None:
                 f"{r['product_gflops']:10.0f}",
                 flush=True,
             )
+    found = profile(500)
+    print(", ".join(f"{name} {value:.0%}" for name, value in found.items() if name != "M"))
     peaks = []
     for size in (100_000, 1_000_000, 4_000_000):
         command = [sys.executable, "-m", "benchmarks.posterior", str(size), "500"]
@@ -116,7 +152,7 @@ def main() -> None:
             f"N = {size}: memory grew by {peaks[-1]['growth_MB']:.1f} MB, "
             f"state {peaks[-1]['state_MB']:.1f} MB"
         )
-    write("posterior", {"N": N, "D": D, "speed": rows, "memory": peaks})
+    write("posterior", {"N": N, "D": D, "speed": rows, "profile": found, "memory": peaks})
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def main() -> None:
             f"JAX {m['jax']}, NumPy {m['numpy']}",
             N=post["N"],
             state=post["memory"][0]["state_MB"],
+            **{f"profile_{name}": value for name, value in post["profile"].items()},
             posterior=table(
                 [
                     "M",

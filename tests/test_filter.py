@@ -195,3 +195,62 @@ def test_the_papers_toy_example() -> None:
     Xs = np.linspace(-1, 11, 40)[:, None]
     batch = srgp.posterior(model(0.6), srgp.summarise(model(0.6), X, y))
     np.testing.assert_allclose(f.predict(Xs), batch.predict(Xs), rtol=0, atol=1e-10)
+
+
+class TestOnTheHost:
+    """One sample in NumPy against the same in compiled code, which `1.0 *` a kernel asks for."""
+
+    @models
+    @pytest.mark.parametrize(
+        "kernel",
+        [
+            k.SE(variance=1.3, lengthscales=[0.5, 0.8]),
+            k.Matern12(variance=0.7, lengthscales=0.9),
+            k.Matern32(lengthscales=[0.6, 0.9]),
+            k.Matern52(lengthscales=0.7, active_dims=[1]),
+            k.RationalQuadratic(lengthscales=0.6, mixture=0.8),
+        ],
+        ids=lambda kernel: type(kernel).__name__,
+    )
+    def test_equals_compiled_code(self, model_name: str, kernel: k.Kernel) -> None:
+        approximation = MODELS[model_name][0]
+        p = problem(N=12)
+        model = srgp.Model(kernel, p.noise, p.R, approximation)
+        compiled = model.replace(kernel=1.0 * kernel)
+        assert compiled.single is None
+        assert (model.single is None) == isinstance(approximation, srgp.PITC)
+        f, g = srgp.Filter.start(model), srgp.Filter.start(compiled)
+        for x, y, weight in zip(p.X, p.y, p.weights, strict=True):
+            np.testing.assert_allclose(
+                f.tested(x, y)[:2], g.tested(x, y)[:2], rtol=1e-12, atol=1e-12
+            )
+            f, g = f.update(x, y, weight), g.update(x, y, weight)
+        assert (f.n, f.log_bound) == pytest.approx((g.n, g.log_bound), rel=1e-12)
+        np.testing.assert_allclose(f.predict(p.Xs), g.predict(p.Xs), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(f.predict(p.Xs[:1]), g.predict(p.Xs[:1]), rtol=0, atol=1e-12)
+
+    def test_a_profile_of_the_users_own_is_compiled(self) -> None:
+        class Cauchy(k.SE):
+            def profile(self, r2: jax.Array) -> jax.Array:
+                return 1.0 / (1.0 + jnp.abs(r2))
+
+        p = problem(N=12)
+        model = srgp.Model(Cauchy(), p.noise, p.R)
+        assert model.single is None
+        f = srgp.Filter.start(model)
+        for x, y in zip(p.X, p.y, strict=True):
+            f = f.update(x, y)
+        batch = srgp.log_bound(model, srgp.summarise(model, p.X, p.y))
+        assert f.log_bound == pytest.approx(batch, rel=1e-10)
+
+    def test_extreme_weights_and_the_old_state(self) -> None:
+        p = problem(N=3)
+        f = srgp.Filter.start(srgp.Model(k.SE(), p.noise, p.R)).update(p.X[0], p.y[0])
+        mean, root = np.array(f.state.mean), np.array(f.state.root)
+        nothing = f.update(p.X[1], p.y[1], 0.0)
+        assert (nothing.n, nothing.log_bound) == (f.n, f.log_bound)
+        for weight in (1e-300, 1e-101):
+            np.testing.assert_allclose(f.update(p.X[1], p.y[1], weight).state.mean, mean)
+        f.update(p.X[1], p.y[1])
+        np.testing.assert_array_equal(f.state.mean, mean)  # updates leave the old filter alone
+        np.testing.assert_array_equal(f.state.root, root)

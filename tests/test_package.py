@@ -31,6 +31,7 @@ LAYERS = [
     "linalg",
     "kernels",
     "approximations",
+    "single",
     "model",
     "priors",
     "parameters",
@@ -154,7 +155,7 @@ def test_filter_and_prediction_compile_a_fixed_number_of_times() -> None:
         f = f.update(p.X[:n], p.y[:n]).update(p.X[0], p.y[0])
         f.predict(p.X[:n])
     grown = [f._cache_size() - b for f, b in zip(functions, before, strict=True)]
-    assert grown[0] <= 1
+    assert grown[0] <= 2  # the state before may be on the host, or on the device
     assert grown[1] <= 1
     assert grown[2] <= len(posterior.PREDICTION_ROWS)
 

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from srgp.checks import as_count
 from srgp.kernels import Kernel
 from srgp.linalg import lower_factor
-from srgp.precision import EPS, Array, Scalar
+from srgp.precision import EPS, Array, Scalar, namespace
 
 # W = L⁻¹ k(R, X) Diag(scale) and diag WᵀW, from X (B, D) and scale (B,).
 Projection: TypeAlias = Callable[
@@ -57,7 +57,7 @@ class Approximation:
 
     def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
         """a_i, from the unexplained variance d_i and the noise variance s_i."""
-        return jnp.zeros_like(d)
+        return 0.0 * d
 
     def observe(
         self,
@@ -168,7 +168,7 @@ class TighterVFE(Approximation):
 
     def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
         """a_i = ½ log(1 + d_i/s_i)."""
-        return 0.5 * jnp.log1p(d / s)
+        return 0.5 * namespace(d).log1p(d / s)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +201,7 @@ class PEP(Approximation):
         """a_i = (1−α)/2α log(1 + α d_i/s_i), whose limit α → 0 is d_i / 2s_i."""
         if self.alpha == 0.0:
             return 0.5 * d / s
-        return (1.0 - self.alpha) / (2.0 * self.alpha) * jnp.log1p(self.alpha * d / s)
+        return (1.0 - self.alpha) / (2.0 * self.alpha) * namespace(d).log1p(self.alpha * d / s)
 
 
 @dataclasses.dataclass(frozen=True)

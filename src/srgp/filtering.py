@@ -17,14 +17,17 @@ from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
 from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
 from srgp.model import Basis, Model
 from srgp.moving import check_comparable, noise_ratio, transfer
-from srgp.posterior import Posterior, predict_latent
+from srgp.posterior import Posterior
 from srgp.precision import Array, OnDevice, Scalar, double
+from srgp.single import Step
 from srgp.statistics import Statistics, Sums, check_belongs, observe
 
 # Rows that one compiled call takes in; a shorter batch is padded, but only its own rows are run.
 BLOCK = 128
 # Samples whose updates of the M×M root are applied together.
 GROUP = 16
+# Weights of a sample for which no square or ratio can overflow.
+USUAL = (1e-100, 1e100)
 
 
 class State(NamedTuple):
@@ -71,7 +74,6 @@ class Filter(OnDevice):
         report_weights(weights)
         return cls(model, state)
 
-    @double
     def update(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn a batch X (B, D), y (B,) or (B, Q); or one sample x (D,) with a number y.
 
@@ -88,6 +90,10 @@ class Filter(OnDevice):
                 "use X.reshape(-1, 1) for a batch with a single input, or update([x], [y]) for one "
                 "sample with several outputs."
             )
+        return self._update_many(X, y, sample_weight)
+
+    @double
+    def _update_many(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         X = as_inputs(X, columns=self.model.inducing.shape[1])
         y = as_targets(y, len(X))
         weights = as_weights(sample_weight, len(X))
@@ -112,11 +118,30 @@ class Filter(OnDevice):
             valid = False
         if not valid or len(x) != len(sample) - 2 or self.state.mean.ndim > 1:
             # The same sample as a batch of one, whose checks say what is wrong with it.
-            return self.update([x], [y], np.reshape(weight, (1,)))
-        state = _update_one(self.model.approximation, self.model.slim_basis, self.state, sample)
-        return self._at(state)
+            return self._update_many([x], [y], np.reshape(weight, (1,)))
+        if self._on_host and USUAL[0] < sample[-1] < USUAL[1]:
+            return self._after(self._single(sample))
+        return self._compiled(sample)
+
+    @property
+    def _on_host(self) -> bool:
+        return self.model.single is not None and not isinstance(self.state.mean, jax.core.Tracer)
+
+    def _single(self, sample: np.ndarray) -> Step:
+        """One sample in NumPy: the fast way, where the kernel allows it."""
+        assert self.model.single is not None
+        mean, root = np.asarray(self.state.mean), np.asarray(self.state.root)
+        return self.model.single.update(mean, root, sample[:-2], sample.item(-2), sample.item(-1))
+
+    def _after(self, step: Step) -> Self:
+        log_bound, n = np.asarray(self.state.log_bound), np.asarray(self.state.n)
+        return self._at(State(step.mean, step.root, log_bound + step.psi, n + 1.0))  # type: ignore[arg-type]
 
     @double
+    def _compiled(self, sample: np.ndarray) -> Self:
+        basis = self.model.slim_basis
+        return self._at(_update_one(self.model.approximation, basis, self.state, sample))
+
     def tested(self, x: ArrayLike, y: float) -> tuple[float, float, Self]:
         """Test, then train: mean and variance (with noise) of y at x (D,) before y is known, and
         the filter that has learned it; one call for both, O(M²).
@@ -133,9 +158,14 @@ class Filter(OnDevice):
             as_targets([y], 1)
         if self.state.mean.ndim > 1:
             raise ValueError("tested learns one output; use predict and update for several.")
-        approximation, basis = self.model.approximation, self.model.slim_basis
-        mean, variance, state = _test_one(approximation, basis, self.state, sample)
-        return float(mean), float(variance), self._at(state)
+        if self._on_host:
+            step = self._single(sample)
+            variance = step.variance + float(self.model.noise)
+            if not math.isfinite(step.expected + variance):
+                finite(np.array([step.expected, variance]), "the prediction")
+            return step.expected, variance, self._after(step)
+        before, variances = self.predict(sample[None, :-2], noise=True)
+        return before.item(), variances.item(), self._compiled(sample)
 
     @property
     def log_bound(self) -> float:
@@ -262,14 +292,6 @@ def _update_one(
     seen = observe(approximation, basis, X, y, weights, basis.noise)
     row = (seen.W[:, 0], seen.y[0], seen.log_noise[0], seen.regulariser[0], seen.present[0])
     return _step(state, *row)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _test_one(
-    approximation: Approximation, basis: Basis, state: State, sample: Float[Array, " D+2"]
-) -> tuple[Scalar, Scalar, State]:
-    mean, variance = predict_latent(approximation, basis, state.mean, state.root, sample[None, :-2])
-    return mean[0], variance[0] + basis.noise, _update_one(approximation, basis, state, sample)
 
 
 @functools.partial(jax.jit, static_argnums=0)

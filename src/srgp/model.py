@@ -17,6 +17,7 @@ from srgp.checks import as_inputs, as_positive
 from srgp.kernels import Kernel
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
 from srgp.precision import Array, OnDevice, Scalar, double, is_traced
+from srgp.single import Single
 
 
 class Basis(NamedTuple):
@@ -96,6 +97,14 @@ class Model(OnDevice):
         """All that a single column needs: every array handed to compiled code costs time."""
         unused: dict[str, Any] = {"leaves": (), "condition": None, "jitter": None}
         return self.basis._replace(whiten=self.basis.whiten._replace(**unused))
+
+    @functools.cached_property
+    def single(self) -> Single | None:
+        """For one sample without a compiled call, where the kernel is one that NumPy can do."""
+        if is_traced(self):
+            return None
+        lower = np.asarray(self.basis.whiten.lower)
+        return Single.of(self.kernel, self.approximation, self.inducing, lower, self.noise)
 
     @property
     def jitter(self) -> float:

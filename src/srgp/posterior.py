@@ -51,6 +51,18 @@ class Posterior(OnDevice):
         noise=False: of the latent f; noise=True: of a new measurement y.
         """
         X = self._inputs(X)
+        single = self.model.single if len(X) == 1 and np.ndim(self._mean) == 1 else None
+        if single is not None:
+            weights = np.asarray(self._mean), np.asarray(self._root)
+            mean, variance = map(np.atleast_1d, single.predict(*weights, X[0]))
+        else:
+            mean, variance = self._in_blocks(X)
+        if noise:
+            variance += self.model.noise
+        variance = shared_variance(variance, mean)
+        return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
+
+    def _in_blocks(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = _rows_for(len(X))
         mean = np.empty((len(X), *self._mean.shape[1:]))
         variance = np.empty(len(X))
@@ -61,10 +73,7 @@ class Posterior(OnDevice):
             )
             size = here.stop - here.start
             mean[here], variance[here] = (np.asarray(part)[:size] for part in found)
-        if noise:
-            variance += self.model.noise
-        variance = shared_variance(variance, mean)
-        return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
+        return mean, variance
 
     @double
     def covariance(self, X: ArrayLike, noise: bool = False) -> np.ndarray:

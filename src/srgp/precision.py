@@ -43,6 +43,11 @@ def is_traced(tree: object) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def namespace(x: Any) -> Any:
+    """Where the functions of `x` are: NumPy for what is on the host, else JAX."""
+    return np if isinstance(x, np.ndarray | float) else jnp
+
+
 def to_host(x: Any) -> Any:
     """`x` as a NumPy array; under a JAX transformation, where it has no value yet, as it is."""
     return x if isinstance(x, jax.core.Tracer) else np.asarray(x)

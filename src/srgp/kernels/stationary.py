@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Key
 
 from srgp.kernels.base import Kernel, Parameter
-from srgp.precision import Array
+from srgp.precision import Array, namespace
 
 # Up to here the sum over input dimensions is unrolled, which the compiler vectorises best.
 UNROLLED = 16
@@ -90,7 +91,7 @@ class SE(Stationary):
 
     def profile(self, r2: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """exp(−r²/2)."""
-        return jnp.exp(-0.5 * r2)
+        return namespace(r2).exp(-0.5 * r2)
 
     def frequencies(self, key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array, "F D"]:
         """ω ~ N(0, I)."""
@@ -160,7 +161,8 @@ class RationalQuadratic(Stationary):
 
     def profile(self, r2: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """(1 + r²/2a)^(−a)."""
-        return jnp.exp(-self.mixture * jnp.log1p(0.5 * r2 / self.mixture))
+        xp = namespace(r2)
+        return xp.exp(-self.mixture * xp.log1p(0.5 * r2 / self.mixture))
 
     def frequencies(self, key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array, "F D"]:
         """√τ N(0, I) with a precision τ ~ Gamma(a, rate a)."""
@@ -222,7 +224,7 @@ def _smooth(
     """Give a function of r² its derivative; that of √r² is NaN at coincident points."""
     smooth = jax.custom_jvp(profile)
     smooth.defjvps(lambda tangent, _, r2: slope(r2) * tangent)
-    return smooth
+    return lambda r2: profile(r2) if isinstance(r2, np.ndarray) else smooth(r2)
 
 
 def _slope12(r2: jax.Array) -> jax.Array:
@@ -231,17 +233,24 @@ def _slope12(r2: jax.Array) -> jax.Array:
     return jnp.where(r2 > 0.0, -0.5 * jnp.exp(-r) / r, 0.0)
 
 
+def _profile12(r2: jax.Array) -> jax.Array:
+    xp = namespace(r2)
+    return xp.exp(-xp.sqrt(r2))
+
+
 def _profile32(r2: jax.Array) -> jax.Array:
-    r = jnp.sqrt(3.0 * r2)
-    return (1.0 + r) * jnp.exp(-r)
+    xp = namespace(r2)
+    r = xp.sqrt(3.0 * r2)
+    return (1.0 + r) * xp.exp(-r)
 
 
 def _profile52(r2: jax.Array) -> jax.Array:
-    r = jnp.sqrt(5.0 * r2)
-    return (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
+    xp = namespace(r2)
+    r = xp.sqrt(5.0 * r2)
+    return (1.0 + r + r**2 / 3.0) * xp.exp(-r)
 
 
 # The derivative in r² of each member of the family is the next rougher one.
-_matern12 = _smooth(lambda r2: jnp.exp(-jnp.sqrt(r2)), _slope12)
+_matern12 = _smooth(_profile12, _slope12)
 _matern32 = _smooth(_profile32, lambda r2: -1.5 * _matern12(3.0 * r2))
 _matern52 = _smooth(_profile52, lambda r2: -5.0 / 6.0 * _matern32(5.0 / 3.0 * r2))

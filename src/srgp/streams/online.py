@@ -101,10 +101,17 @@ class OnlineGP:
         scaler = self._scaled()
         sample, target = scaler.inputs(X)[0], float(scaler.targets(Y)[0])
         found = [f.tested(sample, target) for f in self._filters]
-        means, variances = np.array([m for m, _, _ in found]), np.array([v for _, v, _ in found])
         self._filters = [f for _, _, f in found]
-        self._account(Y, *self._mixed(means[:, None], variances[:, None]))
-        self._weigh(np.array([target]), means[:, None], variances[:, None])
+        if len(found) == 1:
+            ((mean, variance, _),) = found
+            spread = scaler.y_spread.item()
+            mean = mean * spread + scaler.y_centre.item()
+            self.scores.add_one(Y.item(), mean, spread**2 * variance)
+            self.rows += 1
+        else:
+            means, variances = (np.array([[each[i]] for each in found]) for i in (0, 1))
+            self._account(Y, *self._mixed(means, variances))
+            self._weigh(np.array([target]), means, variances)
         self._pending += 1
         if self._pending >= EVERY:
             self._forget()
@@ -226,7 +233,7 @@ class OnlineGP:
 
     def _mixed(self, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of the mixture of all filters, in the user's units."""
-        weights = np.array(list(self.forgetting_weights.values()))
+        weights = np.array(list(self.forgetting_weights.values())) if len(means) > 1 else np.ones(1)
         mean = weights @ means
         variance = weights @ (variances + (means - mean) ** 2)
         scaler = self._scaled()
