@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install test lint demo docs bench crosscheck clean
+.PHONY: help install test lint demo docs bench bench-scale crosscheck clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 install: $(STAMP)  ## build .venv with the library and its development tools
 
 test: $(STAMP) lint  ## lint, then all tests and doctests
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -42,6 +42,10 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.defaults
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.report
+
+bench-scale: $(STAMP)  ## 10⁷ rows out of core, and one worker against two (about 20 minutes)
+	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.cluster
 
 crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its own environment
 	$(BIN)/python -m benchmarks.crosscheck

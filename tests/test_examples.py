@@ -9,6 +9,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXPECTED = {
+    "control_loop.py": r"RMSE of the last 1000 samples: 0\.0[23]\d+",
     "online.py": r"0\.\d\d keeping all, 0\.(1\d|2\d) forgetting",
     "out_of_core.py": r"20000 rows learned, 20000 predictions written\nnoise deviation (0\.9|1\.0)",
     "own_kernel.py": r"period 2\.09 \(true: 2\.09\), noise 0\.10",

@@ -1,5 +1,6 @@
 """Recursive sparse Gaussian process regression: exact, batch by batch, in one pass."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from srgp import inducing, kernels, metrics, priors, sysid
@@ -19,7 +20,7 @@ from srgp.sensitivity import Sensitivities, sensitivities
 from srgp.statistics import Statistics, summarise
 
 if TYPE_CHECKING:
-    from srgp import streams
+    from srgp import distributed, streams
     from srgp.regressor import SparseGPRegressor
     from srgp.storage import Checkpoint
 
@@ -52,6 +53,7 @@ __all__ = [
     "Statistics",
     "TighterVFE",
     "bound_terms",
+    "distributed",
     "inducing",
     "keep_compiled_code",
     "kernels",
@@ -75,10 +77,8 @@ def __getattr__(name: str) -> Any:
         from srgp.regressor import SparseGPRegressor
 
         return SparseGPRegressor
-    if name == "streams":
-        import srgp.streams
-
-        return srgp.streams
+    if name in ("streams", "distributed"):
+        return importlib.import_module(f"srgp.{name}")
     if name == "Checkpoint":
         from srgp.storage import Checkpoint
 

@@ -5,10 +5,12 @@ addresses for compiled callers, and through those several blocks of data are wor
 thread each: faster than BLAS's own threads, which wait busily where the kernel is evaluated.
 """
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,23 @@ from scipy.linalg import cython_blas
 MOST_WORKERS = 16
 
 
+_alone = contextvars.ContextVar("alone", default=False)
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """One block at a time, where others use the other cores."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def workers() -> int:
     """How many blocks to work on at once: one for each core that this process may use."""
+    if _alone.get():
+        return 1
     allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     return min(len(allowed(0)), MOST_WORKERS)
 

@@ -13,7 +13,6 @@ There are three routes, equal but for rounding.
 
 import functools
 from collections import deque
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +33,7 @@ from srgp.model import Basis, Model, lower_of, whitener_of
 from srgp.precision import EPS, Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
-from srgp.sources import Batch, Source, as_source, first_row
+from srgp.sources import Source, Spread, as_source, first_row, reduced
 from srgp.statistics import Sums, block_sums, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
@@ -71,15 +70,41 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
         return _differentiated(model, source, rows)
     factor = whitener_of(model.kernel, model.inducing)
     whiten = None if _raw_is_enough(factor, model.noise) else factor
-    kernel, raw = _Kernel(model), None
-    for block in source.batches(rows):
-        raw = _add_block(model, whiten, raw, kernel.matrix(*block), *block)
-    value, at, gradient = _cotangents(model, whiten, raw)
+    # Elsewhere, nothing is kept from one pass to the next.
+    kept = None if isinstance(source, Spread) else _Kernel(model)
+    raw = reduced(source, _first_pass, model, whiten, rows, kept)
+    value, at, through_K = _cotangents(model, whiten, raw)
     if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
         at, whiten = _unwhitened(whiten, at), None
+    pulled = reduced(source, _second_pass, model, at, whiten, rows, kept)
+    return value, jax.tree.map(jnp.add, through_K, pulled)
+
+
+def _first_pass(
+    source: Source, model: Model, whiten: Whitener | None, rows: int, kept: "_Kernel | None"
+) -> Raw:
+    """The sums of all blocks."""
+    kernel, raw = kept or _Kernel(model, room=0), None
+    for block in source.batches(rows):
+        raw = _add_block(model, whiten, raw, kernel.matrix(*block), *block)
+    assert raw is not None
+    return raw
+
+
+def _second_pass(
+    source: Source,
+    model: Model,
+    at: RawCotangent,
+    whiten: Whitener | None,
+    rows: int,
+    kept: "_Kernel | None",
+) -> Model:
+    """The derivatives in these sums, pulled back through all blocks."""
+    kernel = kept or _Kernel(model, room=0)
+    gradient = jax.tree.map(jnp.zeros_like, model)
     for block in source.batches(rows):
         gradient = _pull_block(model, at, whiten, gradient, kernel.again(*block), *block)
-    return value, gradient
+    return gradient
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -94,13 +119,6 @@ def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
     return bool(EPS * np.sum(inverse**2) * typical <= TOLERANCE * float(noise))
 
 
-def _accumulate(add: Any, blocks: Iterator[Batch]) -> Any:
-    total = None
-    for block in blocks:
-        total = add(total, *block)
-    return total
-
-
 def _plus(total: Any, new: Any) -> Any:
     return new if total is None else jax.tree.map(jnp.add, total, new)
 
@@ -111,8 +129,9 @@ def _plus(total: Any, new: Any) -> Any:
 class _Kernel:
     """k(R, X) of the blocks; the first of them are kept for the second pass."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.kept, self.room = model, deque[tuple[HostArray, HostArray, Array]](), KEPT
+    def __init__(self, model: Model, room: int = KEPT) -> None:
+        self.model, self.room = model, room
+        self.kept = deque[tuple[HostArray, HostArray, Array]]()
 
     def matrix(self, X: HostArray, y: HostArray, w: HostArray) -> Array:
         """In the first pass."""
@@ -212,12 +231,26 @@ def raw_pullback(
 
 def _differentiated(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
     whiten = whitener_of(model.kernel, model.inducing)
-    sums = _accumulate(functools.partial(_add_whitened, model, whiten), source.batches(rows))
+    sums = reduced(source, _first_whitened, model, whiten, rows)
     value, at_sums, at_noise = _cotangent(model, sums)
+    pulled = reduced(source, _second_whitened, model, whiten, at_sums, rows)
+    return value, _finish_whitened(model, pulled, at_noise)
+
+
+def _first_whitened(source: Source, model: Model, whiten: Whitener, rows: int) -> Sums:
+    total: Any = None
+    for block in source.batches(rows):
+        total = _add_whitened(model, whiten, total, *block)
+    return total
+
+
+def _second_whitened(
+    source: Source, model: Model, whiten: Whitener, at_sums: Sums, rows: int
+) -> tuple[Model, Array]:
     pulled: Any = None
     for block in source.batches(rows):
         pulled = _pull_whitened(model, whiten, at_sums, pulled, *block)
-    return value, _finish_whitened(model, pulled, at_noise)
+    return pulled
 
 
 @functools.partial(jax.jit, donate_argnums=2)

@@ -1,13 +1,18 @@
 """Standardised inputs and targets around a learner, and the way back to the user's units."""
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from srgp.sources import Batch, Source
+from srgp.sources import Batch, Source, Spread, reduced
+
+T = TypeVar("T")
+
+AMIDST = 1024  # rows whose mean is a point amidst the data
+ROWS = 65536  # of a batch, for moments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,30 +33,22 @@ class Scaler:
     y_spread: Float[np.ndarray, "*Q"]
 
     @classmethod
-    def of(cls, source: Source, rows: int = 65536) -> tuple[Self, float]:
+    def of(cls, source: Source) -> tuple[Self, float]:
         """Weighted means and deviations of one pass, and the sum of the weights.
 
         A constant column keeps its scale.
         """
-        total = 0.0
-        moments: tuple[np.ndarray, ...] = (np.zeros(()),) * 4
-        for X, y, w in source.batches(rows):
-            if not w.any():
-                continue
-            # Chan's update: means and squared deviations of batches combine without cancellation.
-            added = w.sum()
-            share, total = added / (total + added), total + added
-            new = (*_moments(X, w), *_moments(y, w))
-            moments = tuple(
-                combined
-                for i in (0, 2)
-                for combined in _combine(moments[i : i + 2], new[i : i + 2], total - added, share)
+        X, y, w = _some_rows(source)
+        # About a point amidst the data, squares lose nothing to cancellation.
+        about = tuple(np.average(a, 0, w) for a in (X, y))
+        total, x_sum, y_sum, x_squares, y_squares = reduced(source, _moments, *about)
+        (x_mean, x_spread), (y_mean, y_spread) = (
+            _centre_and_spread(point, first / total, second / total)
+            for point, first, second in zip(
+                about, (x_sum, y_sum), (x_squares, y_squares), strict=True
             )
-        if total == 0.0:
-            raise ValueError("every row has weight 0: there is nothing to learn from.")
-        x_mean, x_squares, y_mean, y_squares = moments
-        x_spread, y_spread = _spread(x_mean, x_squares / total), _spread(y_mean, y_squares / total)
-        return cls(x_mean, x_spread, y_mean, y_spread), total
+        )
+        return cls(x_mean, x_spread, y_mean, y_spread), float(total)
 
     @classmethod
     def identity(cls, inputs: int, outputs: tuple[int, ...]) -> Self:
@@ -83,6 +80,11 @@ class Scaler:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
+def scaled(source: Source, scaler: Scaler) -> "Scaled":
+    """A source as the model sees it: here, or where its parts are."""
+    return (ScaledParts if isinstance(source, Spread) else Scaled)(source, scaler)
+
+
 @dataclasses.dataclass(frozen=True)
 class Scaled:
     """A source whose batches arrive standardised; nothing is copied ahead."""
@@ -104,20 +106,56 @@ class Scaled:
         return self.source.present()
 
 
-def _moments(a: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean, and weighted sum of squared deviations from it."""
-    mean = np.tensordot(w, a, 1) / w.sum()
-    return mean, np.tensordot(w, (a - mean) ** 2, 1)
+class ScaledParts(Scaled):
+    """The same of data in several places: each part is standardised where it is."""
+
+    source: Spread
+
+    def reduce(self, work: Callable[..., T], *shared: Any) -> T:
+        """The sum of work(part, *shared) over all parts."""
+        return self.source.reduce(_work_scaled, self.scaler, work, *shared)
+
+    def rounds(self, size: int, seed: int) -> Iterator[Self]:
+        """All rows once, in random batches of about `size`."""
+        for batch in self.source.rounds(size, seed):
+            yield type(self)(batch, self.scaler)
+
+    def sample(self, count: int, seed: int) -> Batch:
+        """So many rows at random, or all there are."""
+        X, y, w = self.source.sample(count, seed)
+        return self.scaler.inputs(X), self.scaler.targets(y), w
 
 
-def _combine(
-    old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...], before: float, share: float
+def _work_scaled(part: Source, scaler: Scaler, work: Callable[..., T], *shared: Any) -> T:
+    return work(Scaled(part, scaler), *shared)
+
+
+def _some_rows(source: Source) -> Batch:
+    """A few rows of weight above 0."""
+    if isinstance(source, Spread):
+        few: Iterator[Batch] = iter([source.sample(AMIDST, 0)])
+    else:
+        few = source.batches(AMIDST)
+    for batch in few:
+        if batch[2].any():
+            return batch
+    raise ValueError("every row has weight 0: there is nothing to learn from.")
+
+
+def _moments(source: Source, x0: np.ndarray, y0: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)²."""
+    sums: tuple[np.ndarray, ...] | None = None
+    for X, y, w in source.batches(ROWS):
+        X, y = X - x0, y - y0
+        new = (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
+        sums = new if sums is None else tuple(map(np.add, sums, new))
+    assert sums is not None
+    return sums
+
+
+def _centre_and_spread(
+    about: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    step = new[0] - old[0]
-    return old[0] + share * step, old[1] + new[1] + before * share * step**2
-
-
-def _spread(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Standard deviations; where a column is constant to rounding, 1."""
-    spread = np.sqrt(variance)
-    return np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+    """Means and deviations from the moments about a point; where a column is constant, 1."""
+    mean, spread = about + first, np.sqrt(np.maximum(second - first**2, 0.0))
+    return mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 BUFFER = 8  # batches held back to shuffle a stream of rows
 AHEAD = 2  # batches read ahead of their use
+SAMPLE = 2048  # rows of a batch, where a few rows are wanted
 
 
 @runtime_checkable
@@ -36,19 +37,33 @@ class Source(Protocol):
         ...
 
 
-class Arrays:
-    """Rows in memory, or in a memory-mapped file: only the rows of a batch are ever copied.
+@runtime_checkable
+class Spread(Source, Protocol):
+    """Data in several places, whose parts are worked on where they are: see `srgp.distributed`."""
 
-    >>> from srgp.sources import Arrays
-    >>> source = Arrays([[0.0], [1.0], [2.0]], [0.0, 0.5, 1.0])
-    >>> [batch[0].ravel().tolist() for batch in source.batches(2)]
-    [[0.0, 1.0], [2.0, 0.0]]
-    """
+    def reduce(self, work: Callable[..., T], *shared: Any) -> T:
+        """The sum of work(part, *shared) over all parts, each a source: trees of arrays."""
+        ...
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
-        self.X = as_inputs(X)
-        self.y = as_targets(y, len(self.X))
-        self.w = as_weights(sample_weight, len(self.X))
+    def rounds(self, size: int, seed: int) -> Iterator[Any]:
+        """All rows once, in random batches of about `size`, each again in several places."""
+        ...
+
+    def sample(self, count: int, seed: int) -> Batch:
+        """So many rows at random, or all there are."""
+        ...
+
+
+def reduced(source: Source, work: Callable[..., T], *shared: Any) -> T:
+    """work(source, *shared); or, where the data are in several places, the sum over their parts."""
+    return source.reduce(work, *shared) if isinstance(source, Spread) else work(source, *shared)
+
+
+class Held:
+    """Rows in memory that have been checked, of inputs (N, D), targets (N, ...), weights (N,)."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+        self.X, self.y, self.w = X, y, w
 
     def count(self) -> int:
         """How many rows there are."""
@@ -70,6 +85,20 @@ class Arrays:
             rows = np.sort(order[start : start + size])
             (batch,) = padded_blocks(tuple(a[rows] for a in arrays), size)
             yield batch  # type: ignore[misc]
+
+
+class Arrays(Held):
+    """Rows in memory, or in a memory-mapped file: only the rows of a batch are ever copied.
+
+    >>> from srgp.sources import Arrays
+    >>> source = Arrays([[0.0], [1.0], [2.0]], [0.0, 0.5, 1.0])
+    >>> [batch[0].ravel().tolist() for batch in source.batches(2)]
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        X = as_inputs(X)
+        super().__init__(X, as_targets(y, len(X)), as_weights(sample_weight, len(X)))
 
 
 class Batches:
@@ -212,6 +241,10 @@ def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndar
 
 def first_row(source: Source, columns: int) -> Batch:
     """One row, after a look whether it has as many inputs as the model."""
+    if isinstance(source, Spread):
+        X, y, w = source.sample(1, 0)
+        as_inputs(X, columns=columns)
+        return X, y, w
     rows = source.batches(1)
     try:
         X, y, w = next(rows)
@@ -222,3 +255,17 @@ def first_row(source: Source, columns: int) -> Batch:
             rows.close()
     as_inputs(X, columns=columns)
     return X, y, w
+
+
+def random_rows(source: Source, count: int, seed: int) -> Batch:
+    """So many rows of weight above 0: the first of a shuffled pass, or a sample of all parts."""
+    held: list[Batch] = []
+    rows = 0
+    found = iter([source.sample(count, seed)]) if isinstance(source, Spread) else None
+    for X, y, w in found or source.batches(min(count, SAMPLE), seed):
+        present = w > 0.0
+        held.append((X[present], y[present], w[present]))
+        rows += int(present.sum())
+        if rows >= count:
+            break
+    return tuple(np.concatenate(parts)[:count] for parts in zip(*held, strict=True))  # type: ignore[return-value]

@@ -23,6 +23,7 @@ from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.linalg import gram_rows, quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import Array, Scalar, double
+from srgp.sources import Batch, Held, Source, reduced
 
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
 BLOCK_ENTRIES = 2**20
@@ -144,6 +145,32 @@ def summarise(
     weights = as_weights(sample_weight, len(X))
     rows = block_rows(model, len(X))
     return summarise_blocks(model, padded_blocks((X, y, weights), rows))
+
+
+def summarise_source(model: Model, source: Source) -> Statistics:
+    """The statistics of all rows of a source, here or where they are; one pass."""
+    return summarise_weighed(model, source)[0]
+
+
+def summarise_weighed(model: Model, source: Source) -> tuple[Statistics, float]:
+    """The statistics of a source, and the sum of its rows' weights."""
+    sums, weight = reduced(source, _sums_and_weight, model)
+    return Statistics(sums, model.fingerprint), float(weight)
+
+
+def _sums_and_weight(source: Source, model: Model) -> tuple[Sums, Any]:
+    weight = np.zeros(())
+    # Few rows are known to be few only where counting them costs no pass.
+    within = getattr(source, "source", source)  # of scaled rows
+    rows = block_rows(model, source.count() if isinstance(within, Held) else None)
+
+    def tallied() -> Iterator[Batch]:
+        nonlocal weight
+        for batch in source.batches(rows):
+            weight = weight + batch[2].sum()
+            yield batch
+
+    return summarise_blocks(model, tallied()).sums, weight
 
 
 @double

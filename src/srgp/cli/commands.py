@@ -1,6 +1,7 @@
 """The commands, one function each."""
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,10 @@ Missing = Annotated[
     Any, typer.Option(help="Rows with missing values: 'error', or 'drop' to leave them out.")
 ]
 Delimiter = Annotated[str, typer.Option(help="What separates the columns of a CSV file.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Work on a Dask cluster: its address, or 'local' for all cores here."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
@@ -58,6 +63,7 @@ def fit(
         Path | None,
         typer.Option(help="A folder: the same command goes on from it after an interruption."),
     ] = None,
+    scheduler: Scheduler = None,
     missing: Missing = "error",
     delimiter: Delimiter = ",",
     as_json: Json = False,
@@ -85,8 +91,12 @@ def fit(
     )
     kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
-    with watching(table.count(), quiet=as_json) as callback, resumable(checkpoint):
-        est.fit_source(table, callback=callback, checkpoint=kept)
+    with (
+        _cluster(scheduler) as client,
+        watching(table.count(), quiet=as_json) as callback,
+        resumable(checkpoint),
+    ):
+        est.fit_source(table, callback=callback, checkpoint=kept, client=client)
     seconds = time.perf_counter() - start
     est.save(output)
     if kept is not None:
@@ -117,6 +127,7 @@ def update(
     data: Data,
     output: Out,
     weight: Annotated[str | None, typer.Option(help="A column that counts rows.")] = None,
+    scheduler: Scheduler = None,
     missing: Missing = "error",
     delimiter: Delimiter = ",",
     as_json: Json = False,
@@ -126,7 +137,8 @@ def update(
     est = SparseGPRegressor.load(model)
     table = _of(est, data, missing, delimiter, weight=weight)
     before, start = est.n_samples_seen_, time.perf_counter()
-    est.partial_fit_source(table)
+    with _cluster(scheduler) as client:
+        est.partial_fit_source(table, client)
     seconds = time.perf_counter() - start
     est.save(output)
     added = est.n_samples_seen_ - before
@@ -235,6 +247,9 @@ def evaluate(
 def merge(
     models: Annotated[list[Path], typer.Argument(help="Model files of the same parameters.")],
     output: Out,
+    move: Annotated[
+        bool, typer.Option(help="Carry models of other parameters over to those of the first.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Add up what models of the same parameters learned, each from rows of its own."""
@@ -242,13 +257,19 @@ def merge(
     first, *others = [SparseGPRegressor.load(path) for path in models]
     if not others:
         raise ValueError("name at least two models to merge.")
+    lost = 0.0
     for path, other in zip(models[1:], others, strict=True):
         try:
-            first.merge(other)
+            lost += first.merge(other, move=move).merge_loss_
         except ValueError as error:
             raise ValueError(f"{path} does not fit {models[0]}: {error}") from error
     first.save(output)
-    shown = {"model": str(output), "rows": first.n_samples_seen_, "bound": first.bound_}
+    shown = {
+        "model": str(output),
+        "rows": first.n_samples_seen_,
+        "bound": first.bound_,
+        "lost, nats": lost,
+    }
     closing("merged", shown, as_json)
 
 
@@ -354,3 +375,12 @@ def _picture(path: Path, y: np.ndarray, mean: np.ndarray, variance: np.ndarray) 
     plots.prediction_vs_truth(*columns, ax=left)
     plots.calibration(*columns, ax=right)
     figure.savefig(path, dpi=150)
+
+
+def _cluster(scheduler: str | None) -> AbstractContextManager[Any]:
+    """The client of a cluster, if one is asked for."""
+    if scheduler is None:
+        return nullcontext()
+    from srgp.distributed import connected
+
+    return connected(scheduler)

@@ -53,8 +53,10 @@ class Outcome(NamedTuple):
     error: float  # root mean square against the true concentration
 
 
-def simulate(count: int = DAY, seed: int = 0) -> Plant:
+def simulate(count: int = DAY, seed: int = 0, weaker_from: int | None = None) -> Plant:
     """`count` samples of the plant under random steps; Runge-Kutta of order 4.
+
+    From sample `weaker_from` on, the first feed has C₁ = 20 in place of 24.9.
 
     >>> from srgp.experiments import tank
     >>> plant = tank.simulate(1000)
@@ -64,30 +66,31 @@ def simulate(count: int = DAY, seed: int = 0) -> Plant:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(round(5 / PERIOD), round(20 / PERIOD), count // 25 + 1, endpoint=True)
     w = np.repeat(rng.uniform(0.0, 4.0, len(lengths)), lengths)[:count]
-    f = np.asarray(_concentration(w))
+    weaker = np.arange(count) >= (count if weaker_from is None else weaker_from)
+    f = np.asarray(_concentration(w, np.where(weaker, 20.0, 24.9)))
     return Plant(w, f, f + NOISE * rng.normal(size=count))
 
 
-def slopes(state: Any, w1: Any, w2: float = 0.1) -> Any:
+def slopes(state: Any, w1: Any, C1: Any = 24.9, w2: float = 0.1) -> Any:
     """The plant's equations: d/dt of (h, C)."""
     h, C = state
     level = w1 + w2 - 0.2 * jnp.sqrt(h)
-    feed = (24.9 - C) * w1 / h + (0.1 - C) * w2 / h
+    feed = (C1 - C) * w1 / h + (0.1 - C) * w2 / h
     return jnp.stack([level, feed - C / (1.0 + C) ** 2])
 
 
 @double
-def _concentration(w: np.ndarray) -> Any:
-    def step(state: Any, w1: Any) -> Any:
-        a = slopes(state, w1)
-        b = slopes(state + 0.5 * PERIOD * a, w1)
-        c = slopes(state + 0.5 * PERIOD * b, w1)
-        d = slopes(state + PERIOD * c, w1)
+def _concentration(w: np.ndarray, feeds: np.ndarray) -> Any:
+    def step(state: Any, given: Any) -> Any:
+        a = slopes(state, *given)
+        b = slopes(state + 0.5 * PERIOD * a, *given)
+        c = slopes(state + 0.5 * PERIOD * b, *given)
+        d = slopes(state + PERIOD * c, *given)
         after = state + PERIOD / 6.0 * (a + 2.0 * b + 2.0 * c + d)
         return after, after[1]
 
     # From where the plant rests under the mean flow.
-    return jax.lax.scan(step, jnp.asarray([110.0, 22.0]), jnp.asarray(w))[1]
+    return jax.lax.scan(step, jnp.asarray([110.0, 22.0]), (jnp.asarray(w), jnp.asarray(feeds)))[1]
 
 
 def features(plant: Plant) -> tuple[np.ndarray, np.ndarray]:

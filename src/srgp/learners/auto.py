@@ -14,7 +14,7 @@ from srgp.learners.sites import Sites, default_batch_size
 from srgp.learners.srgp import SRGP
 from srgp.parameters import Values, log_prior
 from srgp.sensitivity import is_structured
-from srgp.sources import Arrays, Source
+from srgp.sources import Held, Spread, random_rows
 from srgp.statistics import rows_for
 
 SAMPLE = 2048  # rows of the first sample
@@ -61,7 +61,7 @@ class Auto:
         stages = self._sizes(size, task.rows)
         improved = False
         for k, size in enumerate(stages):
-            sample = random_rows(task.source, size, task.seed)
+            sample = Held(*random_rows(task.source, size, task.seed))
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
             self._on_sample(sample, watched)
             if k == 0 and not watched.stopped and _sites_pay(watched.task, sample):
@@ -99,7 +99,7 @@ class Auto:
         watched.task = task
         return False
 
-    def _on_sample(self, sample: Arrays, watched: "_Relay") -> None:
+    def _on_sample(self, sample: Held, watched: "_Relay") -> None:
         task, size = watched.task, sample.count()
         part = task._replace(
             source=sample,
@@ -123,12 +123,13 @@ class Auto:
         watched.advance()
 
 
-def _sites_pay(task: Task, sample: Arrays) -> bool:
+def _sites_pay(task: Task, sample: Held) -> bool:
     """Whether Sites are worth a try from here."""
     model = as_model(task, task.start)
     enough = task.rows >= WORTH * default_batch_size(model)
     quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
-    return traces(model.approximation) and enough and quiet
+    here = not isinstance(task.source, Spread)  # its batches are more than sums
+    return traces(model.approximation) and enough and quiet and here
 
 
 def _objective(task: Task, values: Values) -> float:
@@ -166,15 +167,3 @@ class _Relay:
         """Let a learner go on from here."""
         learner.run(self.task, self)
         self.advance()
-
-
-def random_rows(source: Source, count: int, seed: int) -> Arrays:
-    """The first rows of a shuffled pass."""
-    held, rows = [], 0
-    for X, y, w in source.batches(min(count, SAMPLE), seed):
-        present = w > 0.0
-        held.append((X[present], y[present], w[present]))
-        rows += int(present.sum())
-        if rows >= count:
-            break
-    return Arrays(*(np.concatenate(parts)[:count] for parts in zip(*held, strict=True)))

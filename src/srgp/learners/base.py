@@ -21,7 +21,7 @@ from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
 from srgp.precision import double
 from srgp.sources import Batch, Source, as_source, first_row
-from srgp.statistics import Statistics, block_rows, summarise_blocks
+from srgp.statistics import Statistics, summarise_source
 
 
 class Task(NamedTuple):
@@ -159,7 +159,7 @@ def run(
     chosen, statistics = watch.result()
     try:
         if statistics is None:
-            statistics = summarise_blocks(chosen, source.batches(block_rows(chosen)))
+            statistics = summarise_source(chosen, source)
         return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
     except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
         warnings.warn(
@@ -167,7 +167,7 @@ def run(
             "back. A smaller learning rate, or data scaled to about one, avoids that.",
             stacklevel=levels_to_the_caller(),
         )
-        statistics = summarise_blocks(model, source.batches(block_rows(model)))
+        statistics = summarise_source(model, source)
         return Learned(model, statistics, log_bound(model, statistics), watch.history)
 
 
@@ -222,7 +222,7 @@ def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:
     """Statistics and bound of all data at one θ, without the warnings that only the result gets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        statistics = summarise_blocks(model, source.batches(block_rows(model)))
+        statistics = summarise_source(model, source)
         return statistics, log_bound(model, statistics)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import optax
 
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
-from srgp.learners.base import Listener, Task, batch_shape, chunks
+from srgp.learners.base import Listener, Task, batch_shape
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -25,6 +26,7 @@ from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Scalar
 from srgp.sensitivity import Parts, State, as_state, block_parts, most, parts_rows, step_gradient
+from srgp.sources import Held, Source, Spread, reduced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,22 +97,21 @@ class SRGP:
     def _epoch(self, task: Task, number: int, place: "Place") -> tuple["Place", Told]:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
         size, rows = self._shape(task)
+        spread = isinstance(task.source, Spread)
         steps = -(-task.rows // size)
         values, memory, mean = place.values, place.memory, place.mean
         averaged, done = int(place.averaged), int(place.done)
         state: State | None = None
         estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
         learned, stepped = 0, 0  # batches since the restart, and those with a step in the epoch
-        for batch in task.source.batches(size, task.seed + number):
-            if not (batch[2] > 0.0).any():
-                continue
-            share = schedule(done / (self.epochs * steps))
+        for batch in _batches(task.source, size, task.seed + number):
+            share = schedule(min(done / (self.epochs * steps), 1.0))
             rate, length = self.learning_rate * share, self._chain(share, steps)
             if learned >= length:
                 state, learned = None, 0
             steps_now = learned >= min(self.warm_up, length - 1)
             model = _model(task.coordinates, values)
-            parts = functools.reduce(_add, (block_parts(model, *c) for c in chunks(batch, rows)))
+            parts = reduced(batch, _batch_parts, model, None if spread else rows)
             if state is None:
                 state = _nothing(model, parts)
             values, memory, state, psi, wrong = _step(
@@ -144,6 +145,21 @@ class SRGP:
         if self.restart is None or self.restart >= steps * math.sqrt(max(share, 0.0)):
             return steps
         return int(self.restart / math.sqrt(share))
+
+
+def _batches(source: Source, size: int, seed: int) -> Iterator[Source]:
+    """Random batches, each a source: of rows that are here, or that stay where they are."""
+    if isinstance(source, Spread):
+        yield from source.rounds(size, seed)
+        return
+    for batch in source.batches(size, seed):
+        if (batch[2] > 0.0).any():
+            yield Held(*batch)
+
+
+def _batch_parts(batch: Source, model: Model, rows: int | None) -> Parts:
+    rows = rows or parts_rows(model, batch.count())
+    return functools.reduce(_add, (block_parts(model, *chunk) for chunk in batch.batches(rows)))
 
 
 class Place(NamedTuple):

@@ -10,6 +10,7 @@ from srgp.approximations import Approximation
 from srgp.kernels import Stationary
 from srgp.learners import SRGP, Auto, Exact, Sites
 from srgp.onepass import OnePass
+from srgp.sources import Source, as_source
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -51,3 +52,12 @@ def packed(value: Any) -> Any:
 def unpacked(value: Any) -> Any:
     """What `packed` was given."""
     return LEARNERS[value["learner"]](**value["settings"]) if isinstance(value, dict) else value
+
+
+def as_rows(data: Any, client: Any) -> Source:
+    """Data to learn from: here, or on a cluster."""
+    if client is None:
+        return as_source(data)
+    from srgp.distributed import Partitions
+
+    return Partitions.of(data, client)

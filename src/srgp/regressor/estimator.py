@@ -16,16 +16,15 @@ from srgp.approximations import Approximation
 from srgp.checks import as_count, as_inputs
 from srgp.kernels import Kernel
 from srgp.learners import SRGP, Callback, Learner, Sites, learn
-from srgp.learners.auto import random_rows
 from srgp.model import Model
-from srgp.onepass import Followed, OnePass
+from srgp.onepass import Followed, OnePass, carried
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior, quiet
-from srgp.regressor.choices import APPROXIMATIONS, KERNELS, named, packed, unpacked
+from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, named, packed, unpacked
 from srgp.regressor.weights import Repeats, merge_repeats
-from srgp.scaling import Scaled, Scaler
-from srgp.sources import Arrays, Source, as_source
-from srgp.statistics import Statistics, block_rows, rows_for, summarise_blocks
+from srgp.scaling import Scaled, Scaler, scaled
+from srgp.sources import Arrays, Source, random_rows
+from srgp.statistics import Statistics, rows_for, summarise_source, summarise_weighed
 
 FOLLOWED = 2000  # rows of a batch that θ follows, at most
 SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
@@ -115,10 +114,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         data: Any,
         callback: Callback | None = None,
         checkpoint: storage.Checkpoint | None = None,
+        client: Any = None,
     ) -> Self:
         """As `fit`, out of core: a `srgp.tables.Table`, a list of batches, or a function that
         starts a pass over batches (X, y) or (X, y, sample_weight). `callback` and `checkpoint` as
-        in `srgp.learn`.
+        in `srgp.learn`. With the client of a Dask cluster, on all its workers, from what
+        `srgp.distributed.Partitions.of` takes.
 
         >>> import numpy as np
         >>> from srgp import SparseGPRegressor
@@ -129,7 +130,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         >>> SparseGPRegressor(n_inducing=10).fit_source(passes).n_samples_seen_
         500
         """
-        source = as_source(data)
+        source = as_rows(data, client)
         self._learn(source, callback, checkpoint)
         # Only now: what could not be learned from changes nothing.
         self.n_features_in_ = len(self.scaler_.x_centre)
@@ -149,9 +150,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             return self.fit(X, y, sample_weight)
         return self._add(self._source(X, y, sample_weight, reset=False))
 
-    def partial_fit_source(self, data: Any) -> Self:
+    def partial_fit_source(self, data: Any, client: Any = None) -> Self:
         """As `partial_fit`, out of core, in one pass; see `fit_source`."""
-        source = as_source(data)
+        source = as_rows(data, client)
         return self._add(source) if hasattr(self, "model_") else self.fit_source(source)
 
     def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -171,10 +172,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         self._set_statistics(self.statistics_ - new, self.weight_seen_ - weight)
         return self
 
-    def merge(self, other: "SparseGPRegressor") -> Self:
-        """Add what another regressor has learned, at the same θ and scaling, on rows of its own.
+    def merge(self, other: "SparseGPRegressor", move: bool = False) -> Self:
+        """Add what another regressor has learned, on rows of its own, at the same scaling and θ.
 
-        Such a one is a copy of this one, given other data by `partial_fit` after `restart`.
+        Such a one is a copy of this one, given other data by `partial_fit` after `restart`. One of
+        another θ is refused, or, with `move`, carried over to the θ of this one: `merge_loss_` is
+        what that costs the bound, 0 where nothing was lost.
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -184,8 +187,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 "these regressors standardise their data differently: merge copies of one fitted "
                 "regressor, each given its own rows by `restart().partial_fit(X, y)`."
             )
-        total = self.statistics_ + other.statistics_
+        added, loss = other.statistics_, 0.0
+        if move and other.model_.fingerprint != self.model_.fingerprint:
+            added, loss = carried(added, other.model_, self.model_)
+        total = self.statistics_ + added
         self._set_statistics(total, self.weight_seen_ + other.weight_seen_)
+        self.merge_loss_ = loss
         return self
 
     def restart(self) -> Self:
@@ -262,12 +269,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         scaler, weight = Scaler.of(source)
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
-        scaled = Scaled(source, scaler)
+        rows = scaled(source, scaler)
         if checkpoint is not None:
             # Sums over all rows: other data would have others.
             checkpoint.check({"data": {k: v.tolist() for k, v in scaler.arrays().items()}})
         with quiet():
-            model = self._start(scaled, scaler, approximation, seed)
+            model = self._start(rows, scaler, approximation, seed)
             if checkpoint is not None:
                 # k-means on many threads may round differently the next time.
                 points = checkpoint.step(lambda: model.inducing, model.inducing)
@@ -277,12 +284,11 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 priors["noise"] = Repeats(scaler.y_spread.size * (weight - source.present()))
             learner = self._learner()
             if learner is None:
-                batches = scaled.batches(block_rows(model))
-                statistics, history = summarise_blocks(model, batches), None
+                statistics, history = summarise_source(model, rows), None
             else:
                 learned = learn(
                     model,
-                    scaled,
+                    rows,
                     learner,
                     priors=priors,
                     callback=callback,
@@ -330,17 +336,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
 
     def _summarise(self, source: Source) -> tuple[Statistics, float]:
         """One pass: the statistics of more rows, and how many they count for."""
-        weight = 0.0
-        rows = block_rows(self.model_, source.count() if isinstance(source, Arrays) else None)
-
-        def tallied() -> Any:
-            nonlocal weight
-            for batch in Scaled(source, self.scaler_).batches(rows):
-                weight += float(batch[2].sum())
-                yield batch
-
         with quiet():
-            statistics = summarise_blocks(self.model_, tallied())
+            statistics, weight = summarise_weighed(self.model_, scaled(source, self.scaler_))
         return statistics, self._rows(weight, statistics)
 
     def _rows(self, weight: float, statistics: Statistics) -> float:
@@ -363,11 +360,10 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         return made
 
     def _start(
-        self, scaled: Scaled, scaler: Scaler, approximation: Approximation, seed: int
+        self, rows: Source, scaler: Scaler, approximation: Approximation, seed: int
     ) -> Model:
         """Kernel, noise and inducing inputs from a sample of the data."""
-        sample = random_rows(scaled, SAMPLE, seed)
-        X, y = sample.X, sample.y
+        X, y, _ = random_rows(rows, SAMPLE, seed)
         if isinstance(self.kernel, Kernel):
             kernel: Kernel = self.kernel
             noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1

@@ -12,7 +12,7 @@ from srgp.filtering import Filter
 from srgp.inducing import initial_model
 from srgp.learners import Exact, learn
 from srgp.model import Model
-from srgp.onepass import OnePass, move_with_loss
+from srgp.onepass import OnePass, carried
 from srgp.scaling import Scaler
 from srgp.sources import Arrays
 from srgp.statistics import Statistics, summarise
@@ -162,6 +162,11 @@ class OnlineGP:
         return self._filters[0].model
 
     @property
+    def inducing_inputs(self) -> np.ndarray:
+        """The inducing inputs of the moment (M, D), in the units of the data."""
+        return self._scaled().inputs_back(np.asarray(self.model.inducing))
+
+    @property
     def forgetting_weights(self) -> dict[float, float]:
         """How much each pace of forgetting counts at the moment."""
         weights = np.exp(self._log_weights - self._log_weights.max())
@@ -287,10 +292,9 @@ class OnlineGP:
         R, use = renewed(model, X, self._use, budget, NOVEL)  # type: ignore[arg-type]
         if not np.array_equal(R, model.inducing):
             new = model.replace(inducing=R)
-            moved = move_with_loss(past, model, new)
-            noise = float(model.noise) if model.approximation.noise_free else 1.0
-            self.loss += float(moved.sums.a - past.sums.a) / noise
-            model, past = new, moved
+            past, loss = carried(past, model, new)
+            self.loss += loss
+            model = new
             self._memory = None
         self._use = USE * use + (1.0 - USE) * used(model, X)
         return model, past

@@ -80,6 +80,14 @@ class Table:
         if missing not in ("error", "drop"):
             raise ValueError(f"missing must be 'error' or 'drop', got {missing!r}.")
         self.missing, self.buffer_rows = missing, as_count(buffer_rows, "buffer_rows")
+        self._settings = {
+            "where": where,
+            "target": target,
+            "features": features,
+            "weight": weight,
+            "missing": missing,
+            "delimiter": delimiter,
+        }
         self._data = opened(where, delimiter)
         self._single = isinstance(target, str)
         self.target_names = _as_names(target)
@@ -106,6 +114,14 @@ class Table:
     def column_names(self) -> tuple[str, ...]:
         """All columns there are, used or not."""
         return tuple(self._data.kinds)
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made with."""
+        return dict(self._settings)
+
+    def files(self) -> list[str]:
+        """The paths of its files; none of a data frame."""
+        return [] if isinstance(self._data, Frame) else [file.name for file in self._data.files]
 
     @property
     def dropped(self) -> int:

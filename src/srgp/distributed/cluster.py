@@ -1,0 +1,97 @@
+"""The cluster: one that is there, or one of this machine's own processes."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+MISSING = "the cluster needs Dask: install it with `pip install srgp[dask]`."
+
+
+def dask_distributed() -> Any:
+    """Dask's scheduler, or a word on how to get it."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    return distributed
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int | None = None) -> Iterator[Any]:
+    """A client of a cluster on this machine: `workers` processes of one thread, one for each core.
+
+    >>> from srgp.distributed import local_cluster
+    >>> with local_cluster(workers=1) as client:
+    ...     client.submit(sum, [1, 2]).result()
+    3
+    """
+    distributed = dask_distributed()
+    count = workers or len(os.sched_getaffinity(0))
+    # Each worker is one core's: XLA would start a thread for every core in each of them.
+    cluster = distributed.LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=":0",  # any free port
+        env={"NPROC": "1"},
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def connected(scheduler: str) -> Iterator[Any]:
+    """A client of the scheduler at an address, "tcp://host:8786"; or "local": `local_cluster`."""
+    if scheduler == "local":
+        with local_cluster() as client:
+            yield client
+        return
+    distributed = dask_distributed()
+    try:
+        client = distributed.Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"no Dask scheduler answers at {scheduler}: {error}. Start one with `dask scheduler`, "
+            "or use 'local' for the cores of this machine."
+        ) from error
+    with client:
+        yield client
+
+
+def client_or_current(client: Any) -> Any:
+    """The client given, or the one in use."""
+    if client is not None:
+        return client
+    distributed = dask_distributed()
+    try:
+        return distributed.get_client()
+    except ValueError as error:
+        raise ValueError(
+            "no Dask client is connected: give client=distributed.Client(address), or work inside "
+            "`with srgp.distributed.local_cluster():`."
+        ) from error
+
+
+@contextlib.contextmanager
+def in_words() -> Iterator[None]:
+    """What goes wrong between here and the cluster, in words."""
+    distributed = dask_distributed()
+    lost = (
+        distributed.CancelledError,
+        distributed.client.ClosedClientError,
+        distributed.comm.CommClosedError,
+        TimeoutError,
+    )
+    try:
+        yield
+    except distributed.KilledWorker as error:
+        raise RuntimeError(
+            f"a part of the data was given up after its workers died, several times over: {error}. "
+            "Mostly they ran out of memory: make smaller parts."
+        ) from error
+    except lost as error:
+        raise ConnectionError(
+            f"the Dask cluster is gone, or has lost data that were only there ({error}). What was "
+            "saved by a checkpoint is intact: run the same again once the cluster is back."
+        ) from error

@@ -1,0 +1,296 @@
+"""On a cluster of two processes: the answers of one machine, whatever happens to the workers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from problems import MODELS, problem
+
+import srgp
+from srgp import kernels as k
+from srgp.distributed import Partitions, connected, local_cluster, summarise
+from srgp.sources import Arrays, Held, Source
+from srgp.tables import write_table
+
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+P = problem(N=630)
+MODEL = srgp.Model(k.SE(variance=1.3, lengthscales=[0.5, 0.8]), P.noise, P.R)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with local_cluster(workers=2) as client:
+        yield client
+
+
+def cut(count: int) -> list[tuple[np.ndarray, ...]]:
+    arrays = [np.array_split(a.copy(), count) for a in (P.X, P.y, P.weights)]
+    return list(zip(*arrays, strict=True))
+
+
+def same(found: srgp.Statistics, expected: srgp.Statistics, rtol: float = 1e-11) -> None:
+    assert found.fingerprint == expected.fingerprint
+    for name, a, b in zip(found.sums._fields, found.sums, expected.sums, strict=True):
+        scale = np.max(np.abs(b)) + 1e-300
+        np.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=rtol, err_msg=name)
+
+
+class TestSums:
+    @pytest.mark.parametrize("parts", [1, 3, 20])
+    def test_equal_those_of_one_machine(self, client: Any, parts: int) -> None:
+        expected = srgp.summarise(MODEL, P.X, P.y, P.weights)
+        same(summarise(MODEL, Partitions(cut(parts), client)), expected)
+
+    def test_of_every_kind_of_part(self, client: Any, tmp_path: Path) -> None:
+        expected = srgp.summarise(MODEL, P.X, P.y, P.weights)
+        X, y, w = (da.from_array(a, chunks=200) for a in (P.X, P.y, P.weights))
+        frame = pd.DataFrame({"a": P.X[:, 0], "b": P.X[:, 1], "y": P.y, "w": P.weights})
+        for i, piece in enumerate(np.array_split(np.arange(len(frame)), 3)):
+            write_table(str(tmp_path / f"{i}.parquet"), [frame.iloc[piece].to_dict("list")])
+        sources = {
+            "futures": Partitions(client.scatter(cut(4)), client),
+            "delayed": Partitions([dask.delayed(part) for part in cut(4)], client),
+            "arrays": Partitions.from_arrays(X, y, w, client=client),
+            "other chunks": Partitions.from_arrays(X, y.rechunk(50), w.rechunk(630), client=client),
+            "frame": Partitions.from_frame(
+                dd.from_pandas(frame, npartitions=3), "y", weight="w", client=client
+            ),
+            "files": Partitions.from_files(str(tmp_path), "y", weight="w", client=client),
+            "numpy": Partitions.of((P.X, P.y, P.weights), client),
+            "kept": Partitions(cut(4), client).persist(),
+        }
+        for name, source in sources.items():
+            assert isinstance(source, Source), name
+            assert (source.count(), source.present()) == (630, int((P.weights > 0).sum())), name
+            same(summarise(MODEL, source), expected)
+        assert sources["files"].feature_names == ("a", "b")
+
+    @pytest.mark.parametrize("model_name", ["VFE", "FITC", "TighterVFE", "PEP(0.5)", "SoR"])
+    def test_gradient(self, client: Any, model_name: str) -> None:
+        model = MODEL.replace(approximation=MODELS[model_name][0])
+        value, gradient = srgp.value_and_grad(model, Partitions(cut(3), client))
+        expected_value, expected = srgp.value_and_grad(model, (P.X, P.y, P.weights))
+        assert value == pytest.approx(expected_value, rel=1e-11)
+        np.testing.assert_allclose(gradient.inducing, expected.inducing, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(gradient.noise, expected.noise, rtol=1e-9)
+
+    def test_gradient_of_an_ill_conditioned_model(self, client: Any) -> None:
+        model = MODEL.replace(kernel=k.SE(lengthscales=4.0), noise=1e-4)
+        value, gradient = srgp.value_and_grad(model, Partitions(cut(3), client))
+        expected_value, expected = srgp.value_and_grad(model, (P.X, P.y, P.weights))
+        assert value == pytest.approx(expected_value, rel=1e-9)
+        scale = np.abs(expected.inducing).max()
+        np.testing.assert_allclose(gradient.inducing / scale, expected.inducing / scale, atol=1e-6)
+
+
+class TestLearning:
+    def test_exact_equals_one_machine(self, client: Any) -> None:
+        learner = srgp.Exact(iterations=5)
+        found = srgp.learn(MODEL, Partitions(cut(3), client), learner)
+        expected = srgp.learn(MODEL, (P.X, P.y, P.weights), learner)
+        # Rounding differs by 1e-13 in the first gradient; a few steps make it more.
+        assert found.bound == pytest.approx(expected.bound, rel=1e-8)
+        np.testing.assert_allclose(found.model.inducing, expected.model.inducing, atol=1e-5)
+
+    @pytest.mark.parametrize("learner", [srgp.SRGP(batch_size=200, epochs=3), "auto"])
+    def test_others_improve_and_are_reproducible(self, client: Any, learner: Any) -> None:
+        start = MODEL.replace(noise=1.0)
+        before = srgp.log_bound(start, srgp.summarise(start, P.X, P.y))
+        data = Partitions([part[:2] for part in cut(5)], client)
+        first, again = (srgp.learn(start, data, learner, seed=3) for _ in range(2))
+        assert first.bound > before + 100.0
+        assert again.bound == pytest.approx(first.bound, rel=1e-9)
+        same(first.statistics, srgp.summarise(first.model, P.X, P.y))
+
+    def test_rounds_hold_every_row_once(self, client: Any) -> None:
+        X = np.arange(5000.0)[:, None]
+        parts = [(X[i : i + 250], X[i : i + 250, 0]) for i in range(0, 5000, 250)]
+        data = Partitions(parts, client)
+        rounds = [[b[0][b[2] > 0] for b in r.batches(64)] for r in data.rounds(1500, seed=1)]
+        seen = [np.concatenate(r).ravel() for r in rounds]
+        np.testing.assert_array_equal(np.sort(np.concatenate(seen)), X.ravel())
+        assert {len(r) <= 2000 for r in seen} == {True}
+        other = next(data.rounds(1500, seed=2))
+        assert not np.array_equal(next(other.batches(64))[0], rounds[0][0])
+
+    def test_samples(self, client: Any) -> None:
+        data = Partitions(cut(5), client)
+        X, y, w = data.sample(100, seed=0)
+        assert len(np.unique(X, axis=0)) == len(X) == len(y) == len(w) == 100
+        np.testing.assert_array_equal(data.sample(100, seed=0)[0], X)
+        assert not np.array_equal(data.sample(100, seed=1)[0], X)
+        assert len(data.sample(10_000, seed=0)[0]) == 630
+
+
+class TestRegressor:
+    def test_equals_one_machine(self, client: Any) -> None:
+        settings: dict[str, Any] = {
+            "kernel": k.SE(lengthscales=[1.0, 1.0]), "inducing": P.X[:20],
+            "learner": srgp.Exact(iterations=3),
+        }  # fmt: skip
+        here = srgp.SparseGPRegressor(**settings).fit(P.X[:400], P.y[:400])
+        X, y = da.from_array(P.X[:400], chunks=90), da.from_array(P.y[:400], chunks=90)
+        there = srgp.SparseGPRegressor(**settings).fit_source((X, y), client=client)
+        # Three line searches make more of the rounding errors of two orders of summation.
+        assert there.bound_ == pytest.approx(here.bound_, rel=1e-6)
+        there.partial_fit_source((P.X[400:], P.y[400:]), client=client)
+        here.partial_fit(P.X[400:], P.y[400:])
+        assert there.n_samples_seen_ == here.n_samples_seen_ == 630
+        np.testing.assert_allclose(there.predict(P.Xs), here.predict(P.Xs), rtol=1e-4, atol=1e-4)
+
+    def test_defaults(self, client: Any) -> None:
+        parts = [part[:2] for part in cut(6)]
+        est = srgp.SparseGPRegressor(n_inducing=15).fit_source(parts, client=client)
+        assert est.score(P.X, P.y) > 0.5
+
+
+def _dies_once(source: Source, folder: str) -> np.ndarray:
+    """Counts rows; the worker that meets the mark takes it and dies."""
+    count = np.array(source.count())
+    try:
+        os.rename(f"{folder}/mark", f"{folder}/taken")
+    except FileNotFoundError:
+        return count
+    os._exit(1)
+
+
+class TestFaults:
+    def test_a_dead_worker_changes_nothing(self, client: Any, tmp_path: Path) -> None:
+        (tmp_path / "mark").touch()
+        data = Partitions([dask.delayed(part) for part in cut(20)], client)
+        assert data.reduce(_dies_once, str(tmp_path)) == 630
+        assert (tmp_path / "taken").exists()
+
+    @pytest.mark.parametrize("learner", [srgp.Exact(4), srgp.SRGP(batch_size=200, epochs=2)])
+    def test_deaths_during_learning(self, client: Any, learner: Any) -> None:
+        data = Partitions([dask.delayed(part) for part in cut(6)], client)
+        expected = srgp.learn(MODEL, data, learner, seed=1)
+        killed = []
+
+        def kill(record: Any, model: srgp.Model) -> None:
+            if len(killed) < 2:
+                workers = sorted(client.scheduler_info()["workers"])
+                killed.append(workers[0])
+                client.run(os._exit, 1, workers=[workers[0]], on_error="ignore", wait=False)
+
+        found = srgp.learn(MODEL, data, learner, seed=1, callback=kill)
+        assert killed
+        assert found.bound == pytest.approx(expected.bound, rel=1e-9)
+
+    def test_bad_parts_are_named(self, client: Any, tmp_path: Path) -> None:
+        parts = cut(4)
+        parts[2][0][5, 1] = np.nan
+        with pytest.raises(ValueError, match=r"part 2: X holds nan at index \(5, 1\)"):
+            summarise(MODEL, Partitions(parts, client))
+        odd = [(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 1)), np.zeros(3))]
+        with pytest.raises(ValueError, match="part 1 has 1 inputs"):
+            Partitions(odd, client).count()
+        rows = {"a": P.X[:100, 0], "b": P.X[:100, 1], "y": P.y[:100].copy()}
+        write_table(str(tmp_path / "0.parquet"), [rows])
+        rows["y"][7] = np.nan
+        write_table(str(tmp_path / "1.parquet"), [rows])
+        data = Partitions.from_files(str(tmp_path), "y", client=client)
+        with pytest.raises(ValueError, match=r"1\.parquet holds a missing value in row 7"):
+            summarise(MODEL, data)
+        (tmp_path / "1.parquet").write_bytes(b"PAR1 no longer")
+        with pytest.raises(ValueError, match=r"1\.parquet"):
+            summarise(MODEL, data)
+
+    def test_empty_and_unknown(self, client: Any) -> None:
+        with pytest.raises(ValueError, match="no part"):
+            Partitions([], client)
+        X = da.from_array(P.X, chunks=100)
+        with pytest.raises(ValueError, match="unknown sizes"):
+            Partitions.from_arrays(X[X[:, 0] > 0], X[:, 0], client=client)
+        with pytest.raises(ValueError, match="rows"):
+            Partitions.from_arrays(X, X[:10, 0], client=client)
+
+    def test_a_lost_scheduler_is_said(self) -> None:
+        with local_cluster(workers=1) as own:
+            data = Partitions([dask.delayed(part) for part in cut(3)], own)
+            summarise(MODEL, data)
+            own.cluster.close()
+            with pytest.raises(ConnectionError, match="checkpoint"):
+                summarise(MODEL, data)
+
+    def test_no_scheduler(self) -> None:
+        with (
+            pytest.raises(ConnectionError, match="dask scheduler"),
+            dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+            connected("tcp://127.0.0.1:9"),
+        ):
+            pass
+
+
+class TestMerge:
+    def fitted(self) -> srgp.SparseGPRegressor:
+        est = srgp.SparseGPRegressor(inducing=P.X[:15], learner=None)
+        return est.fit(P.X[:300], P.y[:300])
+
+    def test_same_parameters_merge_exactly(self) -> None:
+        both, one, other = self.fitted(), self.fitted(), self.fitted()
+        both.partial_fit(P.X[300:], P.y[300:])
+        one.merge(other.restart().partial_fit(P.X[300:], P.y[300:]))
+        assert one.merge_loss_ == 0.0
+        np.testing.assert_allclose(one.predict(P.Xs), both.predict(P.Xs), rtol=1e-9)
+
+    def test_other_inducing_inputs_are_refused_or_moved(self) -> None:
+        est, other = self.fitted(), self.fitted()
+        few = other.model_.inducing[:10]
+        other.model_ = other.model_.replace(inducing=few)
+        other._set_statistics(
+            srgp.summarise(
+                other.model_, other.scaler_.inputs(P.X[300:]), other.scaler_.targets(P.y[300:])
+            ),
+            330.0,
+        )
+        before = est.bound_
+        with pytest.raises(ValueError, match="different kernel parameters"):
+            est.merge(other)
+        assert est.bound_ == before
+        # The new inducing inputs contain the old ones: nothing is lost.
+        assert est.merge(other, move=True).merge_loss_ == pytest.approx(0.0, abs=1e-6)
+        assert est.n_samples_seen_ == 630
+        # To a part of them, too, but for the variance that these leave unexplained.
+        whole = self.fitted()
+        assert other.merge(whole, move=True).merge_loss_ > 0.1
+        X, y = other.scaler_.inputs(P.X), other.scaler_.targets(P.y)
+        same(other.statistics_, srgp.summarise(other.model_, X, y), 1e-9)
+        # Elsewhere something is lost, and the bound is one still.
+        away = self.fitted().restart()
+        away.model_ = away.model_.replace(inducing=few + 0.1)
+        away._set_statistics(0.0 * srgp.summarise(away.model_, X, y), 0.0)
+        assert away.merge(other, move=True).merge_loss_ > 0.1
+        exact = srgp.log_bound(away.model_, srgp.summarise(away.model_, X, y))
+        assert srgp.log_bound(away.model_, away.statistics_) < exact
+
+    def test_a_model_file_holds_no_row(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(300, 2)), rng.normal(size=300)
+        est = srgp.SparseGPRegressor(n_inducing=20, learner=None).fit(X, y)
+        est.save(tmp_path / "model.srgp")
+        content = (tmp_path / "model.srgp").read_bytes()
+        scaled = est.scaler_.inputs(X)
+        for values in (X, y, scaled, est.scaler_.targets(y)):
+            for value in np.ravel(values):
+                assert value.tobytes() not in content
+
+
+def test_held_rows_are_a_source() -> None:
+    held = Held(P.X, P.y, P.weights)
+    assert isinstance(held, Source)
+    for mine, theirs in zip(
+        held.batches(100, 0), Arrays(P.X, P.y, P.weights).batches(100, 0), strict=True
+    ):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
