@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 
 from srgp import experiments
-from srgp.experiments import airline, convergence, flights, minibatch, models, plant, simulation
+from srgp.experiments import (
+    airline,
+    convergence,
+    drift,
+    flights,
+    following,
+    identification,
+    minibatch,
+    models,
+    plant,
+    simulation,
+)
 from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
 from srgp.experiments.traces import peer_runner
@@ -228,6 +239,63 @@ def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
     assert {row["data"] for row in rows} >= {"diabetes", "GP, D = 5"}
+
+
+def table_of(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / name / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgetting helps, and so it is with half hours of demand read from a file."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    small(drift, monkeypatch, rows=900, M=15, warm_up=150, window=150, demand=600)
+    times = np.datetime64("2012-01-01T00:00:00") + np.arange(700) * np.timedelta64(1800, "s")
+    rng = np.random.default_rng(0)
+    columns = {"Time": times, "Demand": 4000 + 500 * rng.normal(size=700),
+               "Temperature": rng.normal(size=700), "Holiday": np.zeros(700, bool)}  # fmt: skip
+    (tmp_path / "data" / "vic_elec").mkdir(parents=True)
+    pq.write_table(pa.table(columns), tmp_path / "data" / drift.DEMAND)
+    experiments.reproduce("drift", tmp_path, data=tmp_path / "data")
+    rmse = {(r["stream"], r["method"]): float(r["rmse"]) for r in table_of(tmp_path, "drift")}
+    for stream in ("abrupt", "gradual"):
+        assert rmse[stream, "towards the prior, 0.998"] < 0.7 * rmse[stream, "no forgetting"]
+        assert rmse[stream, "adapting"] < 0.7 * rmse[stream, "no forgetting"]
+    assert rmse["demand", "no forgetting"] == pytest.approx(0.5, abs=0.1)  # noise alone, in GW
+    assert (tmp_path / "drift" / "drift.png").exists()
+
+
+def test_following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The past is kept by what follows, and lost by what does not."""
+    small(following, monkeypatch, rows=1000, M=45, repetitions=1)
+    experiments.reproduce("following", tmp_path)
+    past = {r["method"]: float(r["whole past"]) for r in table_of(tmp_path, "following")}
+    assert past["follow θ, renew R"] < 0.2 < past["θ and R of the first chunk"]
+    assert past["batch, all rows at once"] < 0.1
+
+
+def test_identification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    small(identification, monkeypatch, samples=2500, M=20, warm_up=400)
+    monkeypatch.setattr(identification, "PLANTS", {"cascaded tanks": "cascaded_tanks"})
+    rng = np.random.default_rng(0)
+    u = np.repeat(rng.uniform(-1, 1, 40), 10)
+    y = np.zeros(400)
+    for t in range(1, 400):
+        y[t] = 0.8 * y[t - 1] + 0.4 * np.tanh(2.0 * u[t - 1]) + 0.01 * rng.normal()
+    folder = tmp_path / "data" / "cascaded_tanks"
+    folder.mkdir(parents=True)
+    halves = {"uEst": u[:200], "yEst": y[:200], "uVal": u[200:], "yVal": y[200:]}
+    pq.write_table(pa.table(halves), folder / "cascaded_tanks.parquet")
+    monkeypatch.setattr(identification, "SHOWN", 100)
+    experiments.reproduce("identification", tmp_path, data=tmp_path / "data")
+    rows = {(r["plant"], r["model"]): r for r in table_of(tmp_path, "identification")}
+    gp, line = rows["cascaded tanks", "GP"], rows["cascaded tanks", "linear"]
+    assert float(gp["free run"]) < 0.5 * float(line["free run"])  # tanh is not linear
+    assert float(rows["changing", "no forgetting"]["one step"]) < 0.05
+    assert float(rows["changing", "following"]["99 % µs"]) > 0.0
 
 
 def test_bad_names_and_folders_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 from river import checks, datasets, evaluate, linear_model, metrics, preprocessing
 
 import srgp
+from srgp import kernels as k
 from srgp import sysid
+from srgp.onepass import carried
 from srgp.streams import OnlineGP, Prequential, SlidingWindow
 from srgp.streams.regions import renewed
 from srgp.streams.river import RiverGP
@@ -177,9 +179,9 @@ class TestOnlineGP:
         errors = {}
         for renew in (False, True):
             gp = OnlineGP(MODEL, n_inducing=12, renew=renew, chunk=40, window=200)
-            for k in range(60):
-                rng = np.random.default_rng(k)
-                X = rng.uniform(0, 6, (20, 1)) + 0.2 * k
+            for i in range(60):
+                rng = np.random.default_rng(i)
+                X = rng.uniform(0, 6, (20, 1)) + 0.2 * i
                 gp.learn_many(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=20))
             errors[renew] = gp.scores.recent.rmse
         assert errors[True] < 0.2 < errors[False]
@@ -188,12 +190,39 @@ class TestOnlineGP:
         assert gp.model.inducing.max() > 12.0
 
     def test_inducing_inputs_stay_while_the_data_do(self) -> None:
-        X, _ = rows(100)
-        R, _ = renewed(MODEL, X, np.ones(12), 12, novelty=0.1)
+        X, y = rows(100)
+        past = srgp.summarise(MODEL, X, y)
+        R = renewed(MODEL, past, X, 12, novelty=0.1)
         np.testing.assert_array_equal(R, MODEL.inducing)
-        R, use = renewed(MODEL, X + 3.0, np.ones(12), 40, novelty=0.1)
-        assert 12 < len(R) == len(use) <= 40
+        R = renewed(MODEL, past, X + 3.0, 40, novelty=0.1)
+        assert 12 < len(R) <= 40
         np.testing.assert_array_equal(R[:12], MODEL.inducing)  # room was left: none had to go
+
+    def test_the_one_whose_loss_costs_least_makes_room(self) -> None:
+        """The loss by which inducing inputs are chosen is that of moving without them."""
+        X, y = rows(100)
+        R = np.append(MODEL.inducing, MODEL.inducing[4:5] + 0.2, 0)  # one that others replace
+        model = MODEL.replace(inducing=R)
+        past = srgp.summarise(model, X, y)
+        losses = [carried(past, model, model.replace(inducing=np.delete(R, j, 0)))[1]
+                  for j in range(len(R))]  # fmt: skip
+        kept = renewed(model, past, np.array([[20.0]]), len(R), novelty=0.1)
+        gone = [j for j in range(len(R)) if R[j] not in kept]
+        assert gone == [int(np.argmin(losses))]
+        assert kept[-1] == 20.0
+
+    def test_the_past_is_kept_where_the_budget_allows(self) -> None:
+        """Rows in the order of their input, as of a time series: none of it is lost."""
+        rng = np.random.default_rng(0)
+        X = np.sort(rng.uniform(0, 12, (600, 1)), axis=0)
+        y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=600)
+        start = srgp.Model(k.SE(lengthscales=0.8), 0.01, np.linspace(0.0, 2.0, 8)[:, None])
+        gp = OnlineGP(start, n_inducing=20, renew=True, chunk=50)
+        for i in range(0, 600, 50):
+            gp.learn_many(X[i : i + 50], y[i : i + 50])
+        mean, _ = gp.predict_many(X)
+        assert np.sqrt(np.mean((mean - np.sin(2.0 * X[:, 0])) ** 2)) < 0.1
+        assert len(gp.inducing_inputs) == 20
 
     def test_bad_input_is_refused_and_changes_nothing(self) -> None:
         X, y = rows(50)

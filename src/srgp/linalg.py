@@ -3,7 +3,8 @@
 import functools
 import sys
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -165,6 +166,14 @@ def quiet_blas() -> AbstractContextManager[Any]:
     takes, on the cores that matrix products need.
     """
     return _blas().limit(limits=1, user_api="blas")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of jitter, where it is told otherwise: few guess how few points are enough."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        yield
 
 
 def solve(A: Float[Array, "M M"], B: Float[Array, "M K"]) -> Float[Array, "M K"]:

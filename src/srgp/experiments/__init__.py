@@ -1,12 +1,14 @@
-"""The paper's experiments, made again: `srgp reproduce NAME`."""
+"""The paper's experiments, made again, and those of streams: `srgp reproduce NAME`."""
 
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NAMES = ("toy", "convergence", "minibatch", "simulation", "airline", "plant", "models")
-READ_DATA = ("airline", "models")
+PAPER = ("toy", "convergence", "minibatch", "simulation", "airline", "plant", "models")
+STREAMS = ("drift", "following", "identification")
+NAMES = PAPER + STREAMS
+READ_DATA = ("airline", "models", "drift", "identification")
 HAVE_PEERS = ("convergence", "simulation", "airline", "plant")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
 from srgp.learners.journal import Forgetful, Journal
-from srgp.linalg import JitterWarning, levels_to_the_caller, quiet_blas
+from srgp.linalg import levels_to_the_caller, quiet, quiet_blas
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
@@ -220,8 +220,7 @@ def as_model(task: Task, values: Values) -> Model:
 
 def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:
     """Statistics and bound of all data at one θ, without the warnings that only the result gets."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JitterWarning)
+    with quiet():
         statistics = summarise_source(model, source)
         return statistics, log_bound(model, statistics)
 
@@ -307,8 +306,7 @@ def _checked(
 
 
 def _rmse(model: Model, statistics: Statistics, X: np.ndarray, y: np.ndarray) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JitterWarning)
+    with quiet():
         mean, _ = posterior(model, statistics).predict(X)
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 

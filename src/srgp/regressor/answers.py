@@ -1,9 +1,7 @@
 """What a fitted regressor tells, in the user's units."""
 
-import contextlib
 import dataclasses
 import functools
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from srgp.bound import log_bound
 from srgp.kernels import Stationary
-from srgp.linalg import JitterWarning
+from srgp.linalg import quiet
 from srgp.model import Model
 from srgp.posterior import Posterior, posterior
 from srgp.precision import OnDevice
@@ -183,11 +181,3 @@ class LazyPosterior(OnDevice):
         """Predictions in the model's own units."""
         with quiet():
             return posterior(self.model, self.statistics)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings of jitter, which `jitter_` tells: few guess how few points a function needs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JitterWarning)
-        yield

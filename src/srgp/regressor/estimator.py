@@ -16,10 +16,11 @@ from srgp.approximations import Approximation
 from srgp.checks import as_count, as_inputs
 from srgp.kernels import Kernel
 from srgp.learners import SRGP, Callback, Learner, Sites, learn
+from srgp.linalg import quiet
 from srgp.model import Model
 from srgp.onepass import Followed, OnePass, carried
 from srgp.parameters import Prior
-from srgp.regressor.answers import Answers, LazyPosterior, quiet
+from srgp.regressor.answers import Answers, LazyPosterior
 from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, named, packed, unpacked
 from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled

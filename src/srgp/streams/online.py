@@ -11,18 +11,18 @@ from srgp.checks import as_count, as_inputs, as_targets
 from srgp.filtering import Filter
 from srgp.inducing import initial_model
 from srgp.learners import Exact, learn
+from srgp.linalg import quiet
 from srgp.model import Model
 from srgp.onepass import OnePass, carried
 from srgp.scaling import Scaler
 from srgp.sources import Arrays
 from srgp.statistics import Statistics, summarise
-from srgp.streams.regions import renewed, used
+from srgp.streams.regions import renewed
 from srgp.streams.scores import Prequential
 
 EVERY = 16  # single rows between two applications of forgetting, which cost O(M³)
 MEMORY = 0.99  # of the weights of several paces of forgetting, a row
 NOVEL = 0.1  # share of a row's variance that must be unexplained to make it an inducing input
-USE = 0.9  # what is kept, each chunk, of how much an inducing input has been of use
 
 
 class OnlineGP:
@@ -37,8 +37,8 @@ class OnlineGP:
                 forgetting adapts; each costs as much as one.
     towards:    how: "less data", or "prior", a random walk whose stationary law is the prior.
     follow:     `srgp.OnePass`: kernel, noise and inducing inputs follow, after every chunk.
-    renew:      inducing inputs move into new regions, after every chunk, at the price of the old
-                ones that are of least use; `loss` tells what that forgot.
+    renew:      inducing inputs move into new regions, after every chunk, at the price of those that
+                others nearly replace, or of which little is known; `loss` tells what that forgot.
     chunk:      rows between two such moves.
     window:     rows of the recent scores.
 
@@ -84,7 +84,6 @@ class OnlineGP:
         self._held: list[tuple[np.ndarray, np.ndarray]] = []  # rows of the warm-up, or of the chunk
         self._past: Statistics | None = None  # before the chunk
         self._memory: Any = None
-        self._use: np.ndarray | None = None
         self._scaler: Scaler | None = None
         if model is not None:
             D = model.inducing.shape[1]
@@ -219,9 +218,10 @@ class OnlineGP:
         inputs, targets = scaler.inputs(X), scaler.targets(y)
         distinct = len(np.unique(inputs, axis=0))
         start = initial_model(inputs, targets, min(self.n_inducing, distinct), seed=self.seed)
-        found = learn(start, (inputs, targets), Exact(iterations=60))
         self._held = []
-        self._begin(found.model, scaler, found.statistics)
+        with quiet():
+            found = learn(start, (inputs, targets), Exact(iterations=60))
+            self._begin(found.model, scaler, found.statistics)
 
     def _begin(self, model: Model, scaler: Scaler, statistics: Statistics | None) -> None:
         self._scaler = scaler
@@ -229,7 +229,6 @@ class OnlineGP:
         if self._moves:
             none = 0.0 * summarise(model, model.inducing[:1], np.zeros(1))
             self._past = none if statistics is None else statistics
-            self._use = np.full(len(model.inducing), 1.0 / len(model.inducing))
 
     def _latent(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (noise included) of every filter, of scaled targets."""
@@ -269,7 +268,8 @@ class OnlineGP:
         if self._moves:
             self._held.append((X.copy(), y.copy()))
             if sum(len(y) for _, y in self._held) >= self.chunk:
-                self._move()
+                with quiet():  # `model.jitter` tells
+                    self._move()
 
     def _move(self) -> None:
         """Take in a chunk as sums, with what follows it."""
@@ -289,12 +289,11 @@ class OnlineGP:
 
     def _renewed(self, model: Model, past: Statistics, X: np.ndarray) -> tuple[Model, Statistics]:
         budget = max(self.n_inducing, len(model.inducing))
-        R, use = renewed(model, X, self._use, budget, NOVEL)  # type: ignore[arg-type]
+        R = renewed(model, past, X, budget, NOVEL)
         if not np.array_equal(R, model.inducing):
             new = model.replace(inducing=R)
             past, loss = carried(past, model, new)
             self.loss += loss
             model = new
             self._memory = None
-        self._use = USE * use + (1.0 - USE) * used(model, X)
         return model, past

@@ -1,52 +1,83 @@
 """Inducing inputs that follow the data, at a fixed budget."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import solve_triangular
 
-from srgp.model import Basis, Model
-from srgp.precision import Array, double
+from srgp.collapsed import FLOOR
+from srgp.model import Model
+from srgp.statistics import Statistics
+
+# Rows of a chunk that may become inducing inputs; more would be too close to each other.
+CANDIDATES = 256
+# Share of its variance below which nothing of a row is left to explain.
+EXPLAINED = 1e-5
+# Nats that an inducing input must bring.
+WORTH = 1.0
 
 
-@double
 def renewed(
-    model: Model, X: np.ndarray, use: np.ndarray, budget: int, novelty: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Inducing inputs for a model that has met the rows X, and how much each has been of use.
+    model: Model, past: Statistics, X: np.ndarray, budget: int, novelty: float
+) -> np.ndarray:
+    """Inducing inputs for a model that has learned `past` and meets the rows X.
 
-    A row that the inducing inputs leave unexplained by more than a share `novelty` of its variance
-    becomes one itself, the least explained first. Where the budget is spent, it takes the place of
-    the one that has been of least use. So nothing changes while the data stay where they were.
+    Rows of X become inducing inputs while they explain others by more than a nat: with C the
+    covariance of f at X given f(R), row i brings Σ_b C_ib²/2C_iiσ². Where the budget is spent, the
+    one that costs least has to go:
+
+        ½ Λ_jj / (K⁻¹)_jj,   Λ = L⁻ᵀAL⁻¹/σ²,
+
+    what the data say of u_j times its variance given the others. That is little where others are
+    near, and where there were no data or they have been forgotten. It goes where the new one brings
+    more, and in any case where X is new: a share `novelty` of its variance unexplained. While the
+    data stay where they were, nothing changes.
     """
-    R, use = np.asarray(model.inducing), use.copy()
+    rows = X[np.linspace(0, len(X) - 1, min(len(X), CANDIDATES)).astype(int)]
+    M, R, noise = len(model.inducing), np.asarray(model.inducing), float(model.noise)
+    # Filled up to the budget, so that the kernel is compiled for one shape only.
+    filled = np.concatenate([R, np.repeat(R[:1], budget - M, 0), rows])
+    K = np.array(model.kernel(filled, filled))
+    variances = np.diag(K)[budget:].copy()
+    K[np.diag_indices_from(K)] *= 1.0 + FLOOR
+    chosen, information = np.arange(M), _information(model, past)
     for _ in range(max(1, budget // 4)):
-        share = np.asarray(_unexplained_share(model.replace(inducing=R).basis, X))
-        worst = int(share.argmax())
-        if not share[worst] > novelty:
+        inverse = np.linalg.inv(K[np.ix_(chosen, chosen)])
+        cross = K[budget:, chosen]
+        C = K[budget:, budget:] - cross @ inverse @ cross.T
+        # What is left of a row that is explained to rounding, or chosen already, means nothing.
+        left = np.where(np.diag(C) > EXPLAINED * variances, np.diag(C), np.inf)
+        left[chosen[chosen >= budget] - budget] = np.inf
+        gains = len(X) / len(rows) * 0.5 * np.sum(C**2, 1) / left / noise
+        new = np.isfinite(left) & (left > novelty * variances)
+        best = int(np.where(new, gains, -np.inf if new.any() else gains).argmax())
+        if gains[best] < WORTH:
             break
-        if len(R) < budget:
-            R, use = np.concatenate([R, X[worst : worst + 1]]), np.append(use, use.mean())
-        else:
-            out = int(use.argmin())
-            R = np.concatenate([np.delete(R, out, 0), X[worst : worst + 1]])
-            use = np.append(np.delete(use, out), np.median(use))
-    return R, use
+        if len(chosen) >= budget:
+            known = chosen < M
+            losses = np.where(known, 0.5 * np.diag(information) / np.diag(inverse), np.inf)
+            out = int(losses.argmin())
+            if not known.any() or not (new.any() or gains[best] > losses[out]):
+                break
+            information = _without(information, inverse, out)
+            chosen = np.delete(chosen, out)
+        chosen = np.append(chosen, budget + best)
+        information = np.pad(information, (0, 1))  # nothing is known of it yet
+    return filled[chosen]
 
 
-@double
-def used(model: Model, X: np.ndarray) -> np.ndarray:
-    """How much each inducing input has to do with the rows X: its mean share of the weights."""
-    return np.asarray(_used(model.basis, X))
+def _information(model: Model, past: Statistics) -> Float[np.ndarray, "M M"]:
+    """Λ, the precision that the data add to u."""
+    lower = np.asarray(model.basis.whiten.lower)
+    half = solve_triangular(lower, np.asarray(past.sums.A), lower=True, trans=1)
+    noise = float(model.noise) if model.approximation.noise_free else 1.0
+    return solve_triangular(lower, half.T, lower=True, trans=1) / noise
 
 
-@jax.jit
-def _unexplained_share(basis: Basis, X: Float[Array, "B D"]) -> Float[Array, " B"]:
-    W = basis.project(X)
-    return 1.0 - jnp.sum(W**2, 0) / basis.kernel.variance_at(X)
-
-
-@jax.jit
-def _used(basis: Basis, X: Float[Array, "B D"]) -> Float[Array, " M"]:
-    weights = (basis.whiten.inverse.T @ basis.project(X)) ** 2  # (K⁻¹k)²
-    return jnp.mean(weights / jnp.maximum(jnp.sum(weights, 0), 1e-300), 1)
+def _without(
+    information: Float[np.ndarray, "M M"], inverse: Float[np.ndarray, "M M"], out: int
+) -> Float[np.ndarray, "M-1 M-1"]:
+    """Λ of the others, once u_j is what they expect: Λ′ = HᵀΛH, H = [I; −(K⁻¹)_j/(K⁻¹)_jj]."""
+    rest = np.delete(np.arange(len(inverse)), out)
+    H = np.eye(len(inverse))[:, rest]
+    H[out] = -inverse[out, rest] / inverse[out, out]
+    return H.T @ information @ H
