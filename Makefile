@@ -41,11 +41,13 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.chains
 	$(BIN)/python -m benchmarks.defaults
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.streams
 	$(BIN)/python -m benchmarks.report
 
 bench-scale: $(STAMP)  ## 10⁷ rows out of core, and one worker against two (about 20 minutes)
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.report
 
 crosscheck: $(STAMP)  ## compare with GPflow, GPy and scikit-learn, each in its own environment
 	$(BIN)/python -m benchmarks.crosscheck

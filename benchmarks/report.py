@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS
 from benchmarks.learning_report import available, sections, table
+from benchmarks.scale_report import fill_all
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -148,3 +149,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    fill_all()

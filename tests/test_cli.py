@@ -50,6 +50,37 @@ def test_fit_writes_a_model_that_python_reads(folder: Path) -> None:
     assert est.score(table()[["a", "b"]], table().y) > 0.98
 
 
+@pytest.mark.xdist_group("cluster")
+def test_fit_and_update_on_a_cluster(folder: Path, tmp_path: Path) -> None:
+    """The rows of a folder on two processes of this machine: the same posterior."""
+    pytest.importorskip("distributed")
+    (tmp_path / "data").mkdir()
+    for i in range(2):
+        table().iloc[i::2].to_csv(tmp_path / "data" / f"{i}.csv", index=False)
+    words = ("fit", tmp_path / "data", "--target", "y", "-m", 12, "-o", tmp_path / "m.srgp")
+    run(*words, "--learner", "exact", "--scheduler", "local")
+    est = SparseGPRegressor.load(tmp_path / "m.srgp")
+    assert est.n_samples_seen_ == 300
+    assert est.score(table()[["a", "b"]], table().y) > 0.98
+    for name, more in (("here", ()), ("there", ("--scheduler", "local"))):
+        run("update", tmp_path / "m.srgp", folder / "more.parquet", "-o", tmp_path / name, *more)
+    here, there = (SparseGPRegressor.load(tmp_path / name) for name in ("here", "there"))
+    assert here.n_samples_seen_ == there.n_samples_seen_ == 400
+    assert here.bound_ == pytest.approx(there.bound_, rel=1e-10)
+    run(*words, "--scheduler", "tcp://127.0.0.1:9", code=2)
+
+
+def test_merge_of_other_parameters(folder: Path, tmp_path: Path) -> None:
+    words = ("--target", "y", "-m", 10, "--learner", "exact", "--kernel", "matern52")
+    run("fit", folder / "train.csv", *words, "-o", tmp_path / "other.srgp")
+    both = ("merge", folder / "m.srgp", tmp_path / "other.srgp", "-o", tmp_path / "both.srgp")
+    assert "kernel parameters" in run(*both, code=2).output.replace("\n", " ")
+    assert not (tmp_path / "both.srgp").exists()
+    told = json.loads(run(*both, "--move", "--json").stdout)
+    assert told["rows"] == 600
+    assert told["lost, nats"] > 0.0
+
+
 def test_fit_tells_how_good_it_is(folder: Path, tmp_path: Path) -> None:
     words = ("fit", folder / "train.csv", "--target", "y", "-m", 12, "--learner", "exact")
     words = (*words, "-o", tmp_path / "m.srgp", "--test", folder / "more.parquet")

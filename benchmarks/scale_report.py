@@ -1,0 +1,135 @@
+"""The sections of docs that come from benchmarks.scale, .cluster and .streams, between marks."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS
+from benchmarks.learning_report import table
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def fill_all() -> None:
+    """Every section whose results are there."""
+    for page, name, write in (
+        ("scale.md", "scale", scale),
+        ("scale.md", "cluster", cluster),
+        ("online.md", "streams", streams),
+    ):
+        results = RESULTS / f"{name}.json"
+        if results.exists():
+            fill(DOCS / page, name, write(json.loads(results.read_text())))
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Put text between <!-- name --> and <!-- /name -->."""
+    marks = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before = page.read_text()
+    found = re.sub(
+        f"{marks[0]}.*?{marks[1]}",
+        lambda _: f"{marks[0]}\n{text.strip()}\n{marks[1]}",
+        before,
+        flags=re.DOTALL,
+    )
+    page.write_text(found)
+
+
+def where(results: dict[str, Any]) -> str:
+    m = results["machine"]
+    return f"{m['date']}, {m['processor']}, {m['cores']} cores"
+
+
+def scale(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            r["job"],
+            f"{r['rows']:,}",
+            f"{r['seconds']:.0f}",
+            f"{r['rows_per_second']:,.0f}",
+            f"{r['peak_MB']:.0f}",
+            f"{r['waiting']:.0%}",
+        ]
+        for r in results["jobs"]
+    ]
+    heads = ["job", "rows", "seconds", "rows/s", "peak memory, MB", "waiting for data"]
+    return (
+        f"`make bench-scale` ({where(results)}): Parquet files of half a million rows each, D = "
+        f"{results['D']}, M = {results['M']}; every job is a process of its own, with compilation "
+        "and the clean pass at the end that every learner makes.\n\n" + table(heads, rows)
+    )
+
+
+def cluster(results: dict[str, Any]) -> str:
+    one, two = results["measured"]
+    gains, cost = results["gains"], results["cost"]
+    measured = table(
+        ["", "one worker, s", "two workers, s", "gain"],
+        [
+            [job, f"{one[job]:.2f}", f"{two[job]:.2f}", f"{gains[job]:.2f}"]
+            for job in ("summarise", "gradient")
+        ],
+    )
+    ahead = table(
+        ["rows", "workers", "seconds", "computing", "scheduling", "reduction"],
+        [
+            [
+                f"{r['rows']:.0e}",
+                str(r["workers"]),
+                f"{r['seconds']:,.1f}",
+                *(f"{r[part]:.0%}" for part in ("computing", "scheduling", "reduction")),
+            ]
+            for r in results["predicted"]
+        ],
+    )
+    return (
+        f"`python -m benchmarks.cluster` ({where(results)}): N = {results['N']:,}, M = "
+        f"{results['M']}, D = {results['D']}, workers of one thread, parts in their memory. The "
+        f"two cores also run the scheduler and the client.\n\n{measured}\n"
+        f"Reductions without work, of 2 to 256 parts and sums of 1 to 10⁶ numbers, cost "
+        f"{1e3 * cost['call']:.0f} ms a call, {1e3 * cost['task']:.1f} ms a part, "
+        f"{1e3 * cost['level']:.0f} ms a level of the tree and {1e9 * cost['byte']:.1f} ns a byte "
+        f"here (median error of this fit: {cost['median_relative_error']:.0%}). With one worker's "
+        "speed they predict one exact value and gradient on more of the same workers, in parts of "
+        f"a million rows; for two workers the prediction is {results['model_over_measured']:.2f} "
+        f"of the measured time:\n\n{ahead}\n"
+        "These are predictions, not measurements: nobody here has 256 workers, and the network of "
+        "a cluster is slower than that of one machine. What they show is where the bottleneck "
+        "moves: for few rows a worker, to the scheduler, which handles one part after the other. "
+        "Parts of several million rows keep it away."
+    )
+
+
+def streams(results: dict[str, Any]) -> str:
+    names = {
+        "srgp": "`OnlineGP`",
+        "gpytorch": "GPyTorch, exact GP, `get_fantasy_model`",
+        "gpflow": "GPflow SGPR, fitted again every 100 rows",
+        "river": "river, Bayesian linear regression on the same features",
+    }
+    rows = [
+        [
+            names[r["method"]],
+            "all rows" if r["method"] == "gpytorch" else str(r["M"]),
+            f"{r['predict_us']:,.0f} ({r['predict_99_us']:,.0f})",
+            f"{r['update_us']:,.0f} ({r['update_99_us']:,.0f})",
+            f"{r['mean_update_us']:,.0f}",
+            f"{r['rmse']:.4f}",
+            f"{r['nlpd']:.3f}",
+            f"{r['rows']:,}",
+        ]
+        for r in results["streams"]
+    ]
+    heads = ["method", "M", "predict, µs (99 %)", "update, µs (99 %)", "mean update, µs", "RMSE",
+             "NLPD", "rows"]  # fmt: skip
+    grown, slid = results["memory"], results["window"]
+    worst = max(r["error"] for r in slid)
+    return (
+        f"`python -m benchmarks.streams` ({where(results)}): one row at a time, "
+        f"D = {results['D']}, the same kernel and noise for all.\n\n{table(heads, rows)}\n"
+        f"Ten million updates (M = 50, in one compiled loop) took {grown[-1]['seconds']:.0f} s; "
+        f"resident memory was {grown[0]['MB']:.0f} MB after the first million and "
+        f"{grown[-1]['MB']:.0f} MB after the last. A `SlidingWindow` of 1000 rows over a million "
+        f"was never further than {worst:.0e} from fresh sums, relative to their largest entry."
+    )
