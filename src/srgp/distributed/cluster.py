@@ -5,6 +5,15 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+# A worker is one core's: XLA and BLAS would start a thread for every core in each of them. Dask's
+# own setting of MALLOC_TRIM_THRESHOLD_ is left out: with it, every block of the kernel matrix is
+# given back to the system and fetched again, which takes as long as its exponentials.
+ENVIRONMENT = {
+    "NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 MISSING = "the cluster needs Dask: install it with `pip install srgp[dask]`."
 
 
@@ -27,15 +36,16 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
     3
     """
     distributed = dask_distributed()
+    import dask
+
     count = workers or len(os.sched_getaffinity(0))
-    # Each worker is one core's: XLA would start a thread for every core in each of them.
-    cluster = distributed.LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",  # any free port
-        env={"NPROC": "1"},
-    )
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": ENVIRONMENT}):
+        cluster = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",  # any free port
+        )
     with cluster, distributed.Client(cluster) as client:
         yield client
 
