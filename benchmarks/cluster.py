@@ -99,9 +99,11 @@ def overheads() -> dict[str, float]:
     return {**dict(zip(names, fitted.tolist(), strict=True)), "median_relative_error": error}
 
 
-def predicted(cost: dict[str, float], per_row: float, rows: float, workers: int) -> dict[str, Any]:
+def predicted(
+    cost: dict[str, float], per_row: float, rows: float, workers: int, parts: int | None = None
+) -> dict[str, Any]:
     """One value and gradient: two maps over parts of a million rows, two reductions of M×M sums."""
-    parts = max(int(rows // N), workers)
+    parts = parts or max(int(rows // N), workers)
     levels = math.ceil(math.log(parts, FAN_IN))
     compute = per_row * rows / workers
     scheduling = 2 * (cost["call"] + cost["task"] * parts)
@@ -131,7 +133,7 @@ def main() -> None:
         for rows in (1e7, 1e9)
         for workers in (1, 2, 16, 64, 256)
     ]
-    check = predicted(cost, per_row, N, 2)["seconds"] / two["gradient"]
+    check = predicted(cost, per_row, N, 2, PARTS)["seconds"] / two["gradient"]
     for each in ahead:
         print(each)
     print(f"the model's time for two workers is {check:.2f} of the measured one")

@@ -1,6 +1,8 @@
 """On a cluster of two processes: the answers of one machine, whatever happens to the workers."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,15 +114,17 @@ class TestLearning:
         assert again.bound == pytest.approx(first.bound, rel=1e-9)
         same(first.statistics, srgp.summarise(first.model, P.X, P.y))
 
-    def test_rounds_hold_every_row_once(self, client: Any) -> None:
+    @pytest.mark.parametrize(("each", "size"), [(250, 1500), (2500, 1500), (50, 600), (5000, 5000)])
+    def test_rounds_hold_every_row_once(self, client: Any, each: int, size: int) -> None:
         X = np.arange(5000.0)[:, None]
-        parts = [(X[i : i + 250], X[i : i + 250, 0]) for i in range(0, 5000, 250)]
+        parts = [(X[i : i + each], X[i : i + each, 0]) for i in range(0, 5000, each)]
         data = Partitions(parts, client)
-        rounds = [[b[0][b[2] > 0] for b in r.batches(64)] for r in data.rounds(1500, seed=1)]
+        rounds = [[b[0][b[2] > 0] for b in r.batches(64)] for r in data.rounds(size, seed=1)]
         seen = [np.concatenate(r).ravel() for r in rounds]
         np.testing.assert_array_equal(np.sort(np.concatenate(seen)), X.ravel())
-        assert {len(r) <= 2000 for r in seen} == {True}
-        other = next(data.rounds(1500, seed=2))
+        assert abs(len(seen) - 5000 / size) < 1.0
+        assert all(0.4 * size < len(r) < 1.6 * size for r in seen)
+        other = next(data.rounds(size, seed=2))
         assert not np.array_equal(next(other.batches(64))[0], rounds[0][0])
 
     def test_samples(self, client: Any) -> None:
@@ -129,7 +133,9 @@ class TestLearning:
         assert len(np.unique(X, axis=0)) == len(X) == len(y) == len(w) == 100
         np.testing.assert_array_equal(data.sample(100, seed=0)[0], X)
         assert not np.array_equal(data.sample(100, seed=1)[0], X)
-        assert len(data.sample(10_000, seed=0)[0]) == 630
+        assert len(data.sample(10_000, seed=0)[0]) == (P.weights > 0).sum()
+        few = [(X, y, np.where(np.arange(len(X)) == 3, 1.0, 0.0)) for X, y, _ in cut(5)]
+        assert (Partitions(few, client).sample(100, seed=0)[2] == 1.0).sum() == 5
 
 
 class TestRegressor:
@@ -171,21 +177,24 @@ class TestFaults:
         assert data.reduce(_dies_once, str(tmp_path)) == 630
         assert (tmp_path / "taken").exists()
 
-    @pytest.mark.parametrize("learner", [srgp.Exact(4), srgp.SRGP(batch_size=200, epochs=2)])
-    def test_deaths_during_learning(self, client: Any, learner: Any) -> None:
-        data = Partitions([dask.delayed(part) for part in cut(6)], client)
-        expected = srgp.learn(MODEL, data, learner, seed=1)
-        killed = []
+    @pytest.mark.parametrize("learner", [srgp.Exact(8), srgp.SRGP(batch_size=200, epochs=8)])
+    def test_deaths_during_learning(self, learner: Any) -> None:
+        """A worker is killed a moment after the first report, while learning goes on."""
+        with local_cluster(workers=2) as own:
+            data = Partitions([dask.delayed(part) for part in cut(6)], own)
+            expected = srgp.learn(MODEL, data, learner, seed=1)
+            before = sorted(own.run(os.getpid).values())
+            timers: list[threading.Timer] = []
 
-        def kill(record: Any, model: srgp.Model) -> None:
-            if len(killed) < 2:
-                workers = sorted(client.scheduler_info()["workers"])
-                killed.append(workers[0])
-                client.run(os._exit, 1, workers=[workers[0]], on_error="ignore", wait=False)
+            def kill(record: Any, model: srgp.Model) -> None:
+                if not timers:
+                    timers.append(threading.Timer(0.05, os.kill, (before[0], signal.SIGKILL)))
+                    timers[0].start()
 
-        found = srgp.learn(MODEL, data, learner, seed=1, callback=kill)
-        assert killed
-        assert found.bound == pytest.approx(expected.bound, rel=1e-9)
+            found = srgp.learn(MODEL, data, learner, seed=1, callback=kill)
+            assert not timers[0].is_alive()
+            assert found.bound == pytest.approx(expected.bound, rel=1e-9)
+            assert before[0] not in own.run(os.getpid).values()
 
     def test_bad_parts_are_named(self, client: Any, tmp_path: Path) -> None:
         parts = cut(4)
@@ -205,6 +214,28 @@ class TestFaults:
         (tmp_path / "1.parquet").write_bytes(b"PAR1 no longer")
         with pytest.raises(ValueError, match=r"1\.parquet"):
             summarise(MODEL, data)
+
+    def test_parts_without_rows_are_passed_over(self, client: Any, tmp_path: Path) -> None:
+        expected = srgp.summarise(MODEL, P.X, P.y)
+        none = (np.zeros((0, 2)), np.zeros(0))
+        data = Partitions([none, *(part[:2] for part in cut(3)), none], client)
+        same(summarise(MODEL, data), expected)
+        assert data.count() == 630
+        assert sum(r.count() for r in data.rounds(200, seed=0)) == 630
+        assert srgp.learn(MODEL, data, srgp.SRGP(batch_size=200, epochs=1)).statistics.n == 630
+        frame = pd.DataFrame({"a": P.X[:, 0], "b": P.X[:, 1], "y": P.y})
+        parts = dd.from_pandas(frame, npartitions=3)
+        same(summarise(MODEL, Partitions.from_frame(parts, "y", client=client)), expected)
+        low = Partitions.from_frame(parts[parts["y"] > frame.y.max() - 1e-9], "y", client=client)
+        assert summarise(MODEL, low).n == 1
+        with pytest.raises(ValueError, match="no rows"):
+            summarise(MODEL, Partitions([none], client))
+
+    def test_parts_that_differ_are_refused(self, client: Any) -> None:
+        (X, y, _), (X2, y2, _) = cut(2)
+        for wrong in ((X2, y2[:, None]), (X2[:, :1], y2), (X2, np.stack([y2, y2], 1))):
+            with pytest.raises(ValueError, match=r"differ|columns"):
+                summarise(MODEL, Partitions([(X, y), wrong], client))
 
     def test_empty_and_unknown(self, client: Any) -> None:
         with pytest.raises(ValueError, match="no part"):

@@ -44,8 +44,8 @@ class Filter(OnDevice):
     """Kalman form of a sparse GP at fixed θ: a sample costs O(M²), and nothing grows with time.
 
     Immutable: `update` returns a new filter and leaves the old one as it was. After any sequence of
-    updates, posterior and cumulative bound equal the batch ones. `state` holds them as JAX arrays,
-    and can be differentiated forwards, inside `with jax.enable_x64(True)`.
+    updates, posterior and cumulative bound equal the batch ones. `state` holds them as arrays of
+    NumPy or JAX, and can be differentiated forwards, inside `with jax.enable_x64(True)`.
 
     >>> import numpy as np, srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=np.linspace(0, 1, 5)[:, None])

@@ -34,7 +34,7 @@ from srgp.precision import EPS, Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
 from srgp.sources import Source, Spread, as_source, first_row, reduced
-from srgp.statistics import Sums, block_sums, rows_for
+from srgp.statistics import Sums, block_sums, part_rows, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7
@@ -71,21 +71,22 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     factor = whitener_of(model.kernel, model.inducing)
     whiten = None if _raw_is_enough(factor, model.noise) else factor
     # Elsewhere, nothing is kept from one pass to the next.
-    kept = None if isinstance(source, Spread) else _Kernel(model)
-    raw = reduced(source, _first_pass, model, whiten, rows, kept)
+    elsewhere = isinstance(source, Spread)
+    kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
+    raw = reduced(source, _first_pass, model, whiten, rows_there, kept)
     value, at, through_K = _cotangents(model, whiten, raw)
     if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
         at, whiten = _unwhitened(whiten, at), None
-    pulled = reduced(source, _second_pass, model, at, whiten, rows, kept)
+    pulled = reduced(source, _second_pass, model, at, whiten, rows_there, kept)
     return value, jax.tree.map(jnp.add, through_K, pulled)
 
 
 def _first_pass(
-    source: Source, model: Model, whiten: Whitener | None, rows: int, kept: "_Kernel | None"
+    source: Source, model: Model, whiten: Whitener | None, rows: int | None, kept: "_Kernel | None"
 ) -> Raw:
     """The sums of all blocks."""
     kernel, raw = kept or _Kernel(model, room=0), None
-    for block in source.batches(rows):
+    for block in source.batches(rows or part_rows(model, source)):
         raw = _add_block(model, whiten, raw, kernel.matrix(*block), *block)
     assert raw is not None
     return raw
@@ -96,13 +97,13 @@ def _second_pass(
     model: Model,
     at: RawCotangent,
     whiten: Whitener | None,
-    rows: int,
+    rows: int | None,
     kept: "_Kernel | None",
 ) -> Model:
     """The derivatives in these sums, pulled back through all blocks."""
     kernel = kept or _Kernel(model, room=0)
     gradient = jax.tree.map(jnp.zeros_like, model)
-    for block in source.batches(rows):
+    for block in source.batches(rows or part_rows(model, source)):
         gradient = _pull_block(model, at, whiten, gradient, kernel.again(*block), *block)
     return gradient
 
@@ -231,24 +232,25 @@ def raw_pullback(
 
 def _differentiated(model: Model, source: Source, rows: int) -> tuple[Scalar, Model]:
     whiten = whitener_of(model.kernel, model.inducing)
-    sums = reduced(source, _first_whitened, model, whiten, rows)
+    rows_there = None if isinstance(source, Spread) else rows
+    sums = reduced(source, _first_whitened, model, whiten, rows_there)
     value, at_sums, at_noise = _cotangent(model, sums)
-    pulled = reduced(source, _second_whitened, model, whiten, at_sums, rows)
+    pulled = reduced(source, _second_whitened, model, whiten, at_sums, rows_there)
     return value, _finish_whitened(model, pulled, at_noise)
 
 
-def _first_whitened(source: Source, model: Model, whiten: Whitener, rows: int) -> Sums:
+def _first_whitened(source: Source, model: Model, whiten: Whitener, rows: int | None) -> Sums:
     total: Any = None
-    for block in source.batches(rows):
+    for block in source.batches(rows or part_rows(model, source)):
         total = _add_whitened(model, whiten, total, *block)
     return total
 
 
 def _second_whitened(
-    source: Source, model: Model, whiten: Whitener, at_sums: Sums, rows: int
+    source: Source, model: Model, whiten: Whitener, at_sums: Sums, rows: int | None
 ) -> tuple[Model, Array]:
     pulled: Any = None
-    for block in source.batches(rows):
+    for block in source.batches(rows or part_rows(model, source)):
         pulled = _pull_whitened(model, whiten, at_sums, pulled, *block)
     return pulled
 

@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import Approximation
 from srgp.bound import terms
 from srgp.checks import as_count, as_inputs, as_targets, as_weights, padded_blocks
-from srgp.learners.stepping import Optimizer, as_optimizer, ascend, check_rate
+from srgp.learners.stepping import (
+    Optimizer,
+    Transformation,
+    as_optimizer,
+    ascend,
+    check_optimizer,
+    check_rate,
+)
 from srgp.linalg import assemble, whitener
 from srgp.model import Basis, Model, lower_of
 from srgp.moving import check_comparable, transfer
@@ -84,7 +90,7 @@ class OnePass:
 
     def __post_init__(self) -> None:
         as_count(self.steps, "steps")
-        as_optimizer(self.optimizer)
+        check_optimizer(self.optimizer)
         check_rate(self.learning_rate)
         fixed = (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed)
         object.__setattr__(self, "fixed", fixed)
@@ -185,7 +191,7 @@ def moved_sums(old: Basis, new: Basis, sums: Sums) -> Sums:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _climb(
-    optimizer: optax.GradientTransformation,
+    optimizer: Transformation,
     coordinates: Coordinates,
     values: Values,
     memory: Any,

@@ -8,11 +8,12 @@ import dataclasses
 import math
 from typing import Any, NamedTuple, Self
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg.blas import dger, dtrsv
 
-from srgp.approximations import PITC, Approximation
+from srgp.approximations import DTC, FIC, FITC, PEP, VFE, Approximation, SoR, TighterVFE
 from srgp.kernels import (
     SE,
     Kernel,
@@ -23,7 +24,8 @@ from srgp.kernels import (
     Stationary,
 )
 
-# Their profiles, and no subclass's, are known to work on NumPy arrays.
+# These, and no subclass, are known to work on NumPy arrays.
+MODELS = (SoR, DTC, FITC, FIC, VFE, PEP, TighterVFE)
 ON_HOST = (SE, Matern12, Matern32, Matern52, RationalQuadratic)
 
 
@@ -58,8 +60,9 @@ class Single:
         noise: float,
     ) -> Self | None:
         """None where only compiled code knows the kernel or the model."""
-        if type(kernel) not in ON_HOST or isinstance(approximation, PITC):
+        if type(kernel) not in ON_HOST or type(approximation) not in MODELS:
             return None
+        kernel = jax.tree.map(np.asarray, kernel)  # JAX's own would compute in single precision
         assert isinstance(kernel, Stationary)
         R = np.ascontiguousarray(kernel._select(inducing).T)
         scales = np.broadcast_to(1.0 / np.asarray(kernel.lengthscales), (len(R),))[:, None]

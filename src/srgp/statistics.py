@@ -154,33 +154,38 @@ def summarise_source(model: Model, source: Source) -> Statistics:
 
 def summarise_weighed(model: Model, source: Source) -> tuple[Statistics, float]:
     """The statistics of a source, and the sum of its rows' weights."""
-    sums, weight = reduced(source, _sums_and_weight, model)
+    # The factor of K_RR goes along: elsewhere it might round differently.
+    sums, weight = reduced(source, _sums_and_weight, model, model.basis)
     return Statistics(sums, model.fingerprint), float(weight)
 
 
-def _sums_and_weight(source: Source, model: Model) -> tuple[Sums, Any]:
+def _sums_and_weight(source: Source, model: Model, basis: Basis) -> tuple[Sums, Any]:
     weight = np.zeros(())
-    # Few rows are known to be few only where counting them costs no pass.
-    within = getattr(source, "source", source)  # of scaled rows
-    rows = block_rows(model, source.count() if isinstance(within, Held) else None)
+    inputs = model.inducing.shape[1]
+    rows = block_rows(model, _known_count(source))
 
     def tallied() -> Iterator[Batch]:
         nonlocal weight
         for batch in source.batches(rows):
+            if batch[0].shape[1] != inputs:
+                as_inputs(batch[0], columns=inputs)  # says what is wrong
             weight = weight + batch[2].sum()
             yield batch
 
-    return summarise_blocks(model, tallied()).sums, weight
+    return summarise_blocks(model, tallied(), basis).sums, weight
 
 
 @double
-def summarise_blocks(model: Model, blocks: Iterable[tuple[np.ndarray, ...]]) -> Statistics:
+def summarise_blocks(
+    model: Model, blocks: Iterable[tuple[np.ndarray, ...]], basis: Basis | None = None
+) -> Statistics:
     """The statistics of checked blocks of (X, y, weights), all of the same number of rows.
 
     A group of blocks for each core at a time. The groups are the same however many cores there
     are, and added in their order: so is the sum, to the last bit.
     """
-    approximation, basis = model.approximation, model.basis
+    approximation = model.approximation
+    basis = model.basis if basis is None else jax.tree.map(jnp.asarray, basis)
     lower = np.asfortranarray(basis.whiten.lower)
     work = functools.partial(_group_sums, approximation, basis, lower)
     groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
@@ -228,6 +233,18 @@ def rows_for(model: Model, count: int, at_most: int | None = None) -> int:
     bucket = 2 ** int(np.ceil(np.log2(max(count, 256))))
     rows = min(bucket, block_rows(model), at_most or bucket)
     return int(max(-(-rows // size), 1) * size)
+
+
+def part_rows(model: Model, source: Source) -> int:
+    """As `rows_for`, of one part of the data."""
+    count = _known_count(source)
+    return block_rows(model) if count is None else rows_for(model, count)
+
+
+def _known_count(source: Source) -> int | None:
+    """How many rows there are, where counting them costs no pass."""
+    within = getattr(source, "source", source)  # of scaled rows
+    return source.count() if isinstance(within, Held) else None
 
 
 def as_sums(parts: Iterable[Any]) -> Sums:

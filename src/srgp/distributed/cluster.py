@@ -1,9 +1,10 @@
 """The cluster: one that is there, or one of this machine's own processes."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
+
+from srgp.blas import workers as cores
 
 # A worker is one core's: XLA and BLAS would start a thread for every core in each of them. Dask's
 # own setting of MALLOC_TRIM_THRESHOLD_ is left out: with it, every block of the kernel matrix is
@@ -38,7 +39,7 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
     distributed = dask_distributed()
     import dask
 
-    count = workers or len(os.sched_getaffinity(0))
+    count = workers or cores()
     with dask.config.set({"distributed.nanny.pre-spawn-environ": ENVIRONMENT}):
         cluster = distributed.LocalCluster(
             n_workers=count,
@@ -91,7 +92,6 @@ def in_words() -> Iterator[None]:
         distributed.CancelledError,
         distributed.client.ClosedClientError,
         distributed.comm.CommClosedError,
-        TimeoutError,
     )
     try:
         yield

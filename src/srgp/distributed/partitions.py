@@ -2,47 +2,39 @@
 
 import functools
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-import jax
 import numpy as np
 
-from srgp.blas import one_at_a_time
+from srgp.distributed import tasks
 from srgp.distributed.cluster import MISSING, client_or_current, in_words
-from srgp.precision import double
-from srgp.sources import Arrays, Batch, Held, Source, as_source, rebatched
+from srgp.sources import Arrays, Batch, rebatched
+from srgp.tables import Table
 
 T = TypeVar("T")
 
 FAN_IN = 8  # sums that one task adds up
-TOGETHER = 16  # parts that are in the workers' memory for random batches, and as many ahead
-PER_WORKER = 4  # parts of arrays that are sent to the workers
-ROWS = 65536  # of a part, read at once
-PIECE = 1024  # rows of a part in a random batch, at least: fewer cost as much
-
-
-class Size(NamedTuple):
-    """What a part holds."""
-
-    rows: int
-    present: int  # of weight above 0
-    inputs: int
-    outputs: tuple[int, ...]
+TOGETHER = 16  # parts, at least, in the workers' memory for random batches, and as many ahead
+MIXED = 4  # random batches, at least, that these hold
+CUT = 32  # parts of arrays that are sent to the workers
+PIECE = 512  # rows of a part in a random batch, if it has as many: fewer cost as much
 
 
 class Partitions:
     """Rows in parts on a Dask cluster: a source for `srgp.learn`, `srgp.value_and_grad`,
     `srgp.distributed.summarise` and `SparseGPRegressor.fit_source`.
 
-    Each part is summed up where it is, and sums of M×M numbers are added in a tree: no row of data
-    crosses the network, but for a sample that learning starts from. The answer is that of one
-    machine, to rounding, whatever the number of parts and workers. A worker may die at any time:
-    Dask does its share again, and every row still counts exactly once.
+    Each part is summed up where it is, and sums of M×M numbers are added in a tree: rows stay where
+    they are, but for a sample that learning starts from. The answer is that of one machine, to
+    rounding, whatever the number of parts and workers. A worker may die at any time: Dask does its
+    share again, and every row still counts exactly once.
 
     parts:  (X, y) or (X, y, sample_weight) each, or a promise of it: a `dask.delayed` object, read
             anew at every pass, or a future on the cluster. A part must fit into a worker's memory.
+            Arrays are sent to the workers once, by way of the scheduler: for small data.
     client: the `distributed.Client`; None: the one in use.
 
     >>> import numpy as np, srgp
@@ -59,11 +51,13 @@ class Partitions:
         self, parts: Iterable[Any], client: Any = None, names: Sequence[str] | None = None
     ) -> None:
         self.client = client_or_current(client)
-        self.parts = list(parts)
+        self.parts = [
+            self._sent(part) if isinstance(part, tuple | list) else part for part in parts
+        ]
         if not self.parts:
             raise ValueError("there is no part of data.")
         self.names = [f"part {i}" for i in range(len(self.parts))] if names is None else list(names)
-        self._sizes: list[Size] | None = None
+        self._sizes: list[tasks.Size] | None = None
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, sample_weight: Any = None, client: Any = None) -> Self:
@@ -82,7 +76,7 @@ class Partitions:
             arrays.append(a.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, a.ndim), -1)}))
         columns = [a.to_delayed().ravel() for a in arrays]
         delayed = _delayed()
-        return cls([delayed(_tuple)(*rows) for rows in zip(*columns, strict=True)], client)
+        return cls([delayed(tasks.as_tuple)(*rows) for rows in zip(*columns, strict=True)], client)
 
     @classmethod
     def from_frame(
@@ -99,9 +93,10 @@ class Partitions:
         if features is None:
             others = {weight, *([target] if isinstance(target, str) else target)}
             features = [name for name in frame.columns if name not in others]
-        opened = functools.partial(_framed, target, list(features), weight, missing)
+        features = [features] if isinstance(features, str) else list(features)
+        opened = functools.partial(tasks.framed, target, features, weight, missing)
         delayed = _delayed()
-        parts = [delayed(opened)(part) for part in frame.to_delayed()]
+        parts = [delayed(opened)(f"part {i}", p) for i, p in enumerate(frame.to_delayed())]
         return cls(parts, client)._named(features, target)
 
     @classmethod
@@ -120,22 +115,20 @@ class Partitions:
 
         Files are read by the workers, a piece at a time: they may be larger than memory.
         """
-        from srgp.tables import Table
-
         table = Table(where, target, features, weight, missing=missing, delimiter=delimiter)  # type: ignore[arg-type]
-        files = table.files()
+        files = [os.path.abspath(file) for file in table.files()]
         if not files:
             raise ValueError("only files can be read by workers: give paths, folders or patterns.")
         settings = {"missing": missing, "delimiter": delimiter}
-        parts = [_File(file, target, list(table.feature_names), weight, settings) for file in files]
+        parts = [
+            tasks.File(file, target, list(table.feature_names), weight, settings) for file in files
+        ]
         return cls(parts, client, files)._named(table.feature_names, target)
 
     @classmethod
     def of(cls, data: Any, client: Any = None) -> Self:
         """Anything that can be learned from: dask arrays (X, y) or (X, y, sample_weight), NumPy's,
         which are cut and sent, a `srgp.tables.Table` of files, or a list of parts."""
-        from srgp.tables import Table
-
         if isinstance(data, cls):
             return data
         if isinstance(data, Table):
@@ -145,16 +138,16 @@ class Partitions:
         if all(a is None or hasattr(a, "to_delayed") for a in data):
             X, y, weight = (*data, None)[:3]
             return cls.from_arrays(X, y, weight, client=client)
-        held, client = Arrays(*data), client_or_current(client)
-        count = min(PER_WORKER * max(len(client.scheduler_info()["workers"]), 1), held.count())
-        cut = [np.array_split(a, count) for a in (held.X, held.y, held.w)]
-        return cls(client.scatter(list(zip(*cut, strict=True))), client)
+        held = Arrays(*data)
+        cut = [np.array_split(a, min(CUT, held.count())) for a in (held.X, held.y, held.w)]
+        return cls(zip(*cut, strict=True), client)
 
     def persist(self) -> Self:
         """The same, with all parts read once into the memory of the workers and kept there."""
         delayed = _delayed()
-        loaded = [delayed(_loaded)(n, p) for n, p in zip(self.names, self.parts, strict=True)]
-        return self._with(self.client.persist(loaded))
+        loaded = [delayed(tasks.loaded)(n, p) for n, p in zip(self.names, self.parts, strict=True)]
+        with in_words():
+            return self._with(self.client.persist(loaded))
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.parts)} parts)"
@@ -172,7 +165,7 @@ class Partitions:
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded, brought here part by part."""
         rng = None if seed is None else np.random.default_rng(seed)
-        order = range(len(self.parts)) if rng is None else rng.permutation(len(self.parts))
+        order = self._filled() if rng is None else rng.permutation(self._filled())
         return rebatched(self._brought(order), size, rng, TOGETHER * size)
 
     # -- in several places ----------------------------------------------------------------------
@@ -180,76 +173,79 @@ class Partitions:
     def reduce(self, work: Callable[..., T], *shared: Any) -> T:
         """The sum of work(part, *shared) over all parts, each a source: trees of arrays."""
         delayed = _delayed()
-        given = delayed(_plain(shared), pure=False, traverse=False)
+        given = delayed(tasks.plain(shared), pure=False, traverse=False)
         sums = [
-            delayed(_worked, pure=False)(name, part, work, given)
+            delayed(tasks.worked, pure=False)(name, part, work, given)
             for name, part in zip(self.names, self.parts, strict=True)
         ]
         while len(sums) > 1:
             sums = [
-                delayed(_added, pure=False)(sums[i : i + FAN_IN])
+                delayed(tasks.added, pure=False)(sums[i : i + FAN_IN])
                 for i in range(0, len(sums), FAN_IN)
             ]
-        found: T = self._computed(sums[0])
+        found: T | None = self._computed(sums[0])
+        if found is None:
+            raise ValueError("the data have no rows.")
         return found
 
     def rounds(self, size: int, seed: int) -> Iterator[Self]:
-        """All rows once, in random batches of about `size`, each on several workers.
+        """All rows once, in random batches of about `size`, each of several parts.
 
-        Parts are taken in a random order, sixteen at a time, shuffled in the workers' memory; the
-        next sixteen are read meanwhile.
+        Parts are taken in a random order, at least sixteen at a time, and shuffled in the workers'
+        memory; the next ones are read meanwhile.
         """
         delayed, rng = _delayed(), np.random.default_rng(seed)
-        order = rng.permutation(len(self.parts))
-        groups = [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)]
-        together = max(size // PIECE, 1)
+        groups = self._groups(rng.permutation(self._filled()), MIXED * size)
 
-        def shuffled(group: np.ndarray) -> Any:
-            return self.client.persist(
-                [
-                    delayed(_shuffled, pure=False)(self.names[i], self.parts[i], seed + int(i))
-                    for i in group
-                ]
-            )
+        def shuffled(group: list[int]) -> Any:
+            with in_words():
+                return self.client.persist(
+                    [
+                        delayed(tasks.shuffled, pure=False)(self.names[i], self.parts[i], seed + i)
+                        for i in group
+                    ]
+                )
 
         ahead = shuffled(groups[0])
         for number, group in enumerate(groups):
             loaded, ahead = ahead, shuffled(groups[number + 1]) if groups[number + 1 :] else None
-            pieces = self._pieces(group, max(size // min(together, len(group)), 1))
-            while pieces:
-                some, pieces = pieces[:together], pieces[together:]
-                cuts = [delayed(_cut, pure=False)(loaded[i], *rows) for i, rows in some]
-                yield type(self)(cuts, self.client, [self.names[group[i]] for i, _ in some])
+            for batch in self._dealt(group, size):
+                cuts = [delayed(tasks.cut, pure=False)(loaded[i], *rows) for i, rows in batch]
+                yield type(self)(cuts, self.client, [self.names[group[i]] for i, _ in batch])
 
     def sample(self, count: int, seed: int) -> Batch:
-        """So many rows at random, or all there are."""
+        """So many rows of weight above 0 at random, or all there are."""
         delayed, rng = _delayed(), np.random.default_rng(seed)
-        sizes = np.array([size.rows for size in self.sizes()])
-        wanted = sizes
-        if count < sizes.sum():
-            wanted = np.minimum(rng.multinomial(count, sizes / sizes.sum()), sizes)
-        chosen = [
-            delayed(_picked, pure=False)(
-                self.names[i],
-                self.parts[i],
-                np.sort(rng.choice(sizes[i], wanted[i], replace=False)),
+        ends = np.cumsum([size.present for size in self.sizes()])
+        if ends[-1] == 0:
+            raise ValueError("every row has weight 0: there is nothing to learn from.")
+        chosen = np.sort(rng.choice(ends[-1], min(count, int(ends[-1])), replace=False))
+        where = np.searchsorted(ends, chosen, side="right")
+        starts = ends - [size.present for size in self.sizes()]
+        picked = [
+            delayed(tasks.picked, pure=False)(
+                self.names[i], self.parts[i], chosen[where == i] - starts[i]
             )
-            for i in np.flatnonzero(wanted)
+            for i in np.unique(where)
         ]
-        found = self._computed_all(chosen)
+        found = self._computed_all(picked)
         return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))  # type: ignore[return-value]
 
-    def sizes(self) -> list[Size]:
+    def sizes(self) -> list[tasks.Size]:
         """What each part holds; the first call looks."""
         if self._sizes is None:
             delayed = _delayed()
             pairs = zip(self.names, self.parts, strict=True)
-            found = self._computed_all([delayed(_size, pure=False)(*pair) for pair in pairs])
-            for name, size in zip(self.names, found, strict=True):
-                if (size.inputs, size.outputs) != (found[0].inputs, found[0].outputs):
+            found = self._computed_all([delayed(tasks.size, pure=False)(*pair) for pair in pairs])
+            filled = [(n, size) for n, size in zip(self.names, found, strict=True) if size.rows]
+            if not filled:
+                raise ValueError("the data have no rows.")
+            first = filled[0][1]
+            for name, size in filled:
+                if (size.inputs, size.outputs) != (first.inputs, first.outputs):
                     raise ValueError(
                         f"{name} has {size.inputs} inputs and outputs {size.outputs}, but "
-                        f"{self.names[0]} has {found[0].inputs} and {found[0].outputs}."
+                        f"{filled[0][0]} has {first.inputs} and {first.outputs}."
                     )
             self._sizes = found
         return self._sizes
@@ -269,19 +265,59 @@ class Partitions:
                 setattr(other, name, getattr(self, name))
         return other
 
-    def _pieces(self, group: np.ndarray, rows: int) -> list[tuple[int, tuple[int, int]]]:
-        """Stretches of about `rows` rows of the parts of a group, in turns."""
+    def _sent(self, part: Any) -> Any:
+        """A part of arrays, in a worker's memory; the scheduler can send it again."""
+        with in_words():
+            return self.client.persist(_delayed()(tasks.as_tuple, pure=False)(*part))
+
+    def _filled(self) -> list[int]:
+        """The parts that have rows."""
+        return [i for i, size in enumerate(self.sizes()) if size.rows]
+
+    def _groups(self, order: Iterable[int], rows: int) -> list[list[int]]:
+        """Parts to be held together: at least so many, and of so many rows."""
+        groups: list[list[int]] = [[]]
+
+        def held() -> int:
+            return sum(self.sizes()[i].rows for i in groups[-1])
+
+        for i in order:
+            if len(groups[-1]) >= TOGETHER and held() >= rows:
+                groups.append([])
+            groups[-1].append(int(i))
+        if len(groups) > 1 and held() < rows:
+            last = groups.pop()
+            groups[-1] += last
+        return groups
+
+    def _dealt(self, group: list[int], size: int) -> list[list[tuple[int, tuple[int, int]]]]:
+        """Stretches of rows of the parts of a group, in turns, dealt into batches of about `size`.
+
+        Each is (place in the group, (first row, end)).
+        """
+        rows = max(size // max(min(size // PIECE, len(group)), 1), 1)
         cuts = []
         for i, part in enumerate(group):
             count = self.sizes()[part].rows
             edges = np.linspace(0, count, max(round(count / rows), 1) + 1).astype(int).tolist()
-            cuts.append([(i, rows) for rows in itertools.pairwise(edges)])
-        return [cut for turn in itertools.zip_longest(*cuts) for cut in turn if cut is not None]
+            cuts.append([(i, stretch) for stretch in itertools.pairwise(edges)])
+        turns = [cut for turn in itertools.zip_longest(*cuts) for cut in turn if cut is not None]
+        total = sum(stop - start for _, (start, stop) in turns)
+        batches: list[list[Any]] = [[] for _ in range(max(round(total / size), 1))]
+        done = 0
+        for cut in turns:
+            # Where its middle falls: batches differ by less than a stretch.
+            length = cut[1][1] - cut[1][0]
+            batches[
+                min(int((done + 0.5 * length) * len(batches) / total), len(batches) - 1)
+            ].append(cut)
+            done += length
+        return [batch for batch in batches if batch]
 
     def _brought(self, order: Iterable[int]) -> Iterator[Batch]:
         delayed, coming = _delayed(), None
         for i in order:
-            part = delayed(_arrays, pure=False)(self.names[i], self.parts[i])
+            part = delayed(tasks.arrays, pure=False)(self.names[i], self.parts[i])
             coming, ready = self._begun(part), coming
             if ready is not None:
                 yield self._answer(ready)
@@ -305,21 +341,6 @@ class Partitions:
             return self.client.compute(tasks)
 
 
-class _File(NamedTuple):
-    """A file, before it is opened by a worker."""
-
-    path: str
-    target: Any
-    features: list[str]
-    weight: str | None
-    settings: dict[str, Any]
-
-    def open(self) -> Source:
-        from srgp.tables import Table
-
-        return Table(self.path, self.target, self.features, self.weight, **self.settings)
-
-
 def _delayed() -> Callable[..., Any]:
     try:
         from dask.delayed import delayed
@@ -327,87 +348,3 @@ def _delayed() -> Callable[..., Any]:
         raise ImportError(MISSING) from error
     made: Callable[..., Any] = delayed
     return made
-
-
-def _plain(tree: Any) -> Any:
-    """With NumPy's arrays for JAX's, which would be read back in the precision of the moment."""
-    return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, tree)
-
-
-# -- on the workers -----------------------------------------------------------------------------
-
-
-def _opened(part: Any) -> Source:
-    return part.open() if isinstance(part, _File) else as_source(part)
-
-
-def _at(name: str, work: Callable[[], T]) -> T:
-    """What goes wrong says in which part."""
-    try:
-        return work()
-    except ValueError as error:
-        if name in str(error):  # a file's name
-            raise
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _worked(name: str, part: Any, work: Callable[..., T], shared: tuple[Any, ...]) -> T:
-    with one_at_a_time():
-        found = _at(name, lambda: double(work)(_opened(part), *shared))
-    return _plain(found)
-
-
-def _added(sums: list[T]) -> T:
-    return functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), sums)
-
-
-def _arrays(name: str, part: Any) -> Batch:
-    source = _at(name, lambda: _opened(part))
-    if isinstance(source, Held):
-        return source.X, source.y, source.w
-    (batch,) = _at(name, lambda: list(source.batches(source.count())))
-    return batch
-
-
-def _loaded(name: str, part: Any) -> Held:
-    return Held(*_arrays(name, part))
-
-
-def _shuffled(name: str, part: Any, seed: int) -> Held:
-    arrays = _arrays(name, part)
-    order = np.random.default_rng(seed).permutation(len(arrays[0]))
-    return Held(*(a[order] for a in arrays))
-
-
-def _cut(part: Held, start: int, stop: int) -> Held:
-    return Held(part.X[start:stop], part.y[start:stop], part.w[start:stop])
-
-
-def _picked(name: str, part: Any, rows: np.ndarray) -> Batch:
-    source = _at(name, lambda: _opened(part))
-    found, start = [], 0
-    for batch in source.batches(ROWS):
-        inside = rows[(start <= rows) & (rows < start + ROWS)] - start
-        found.append(tuple(a[inside] for a in batch))
-        start += ROWS
-    return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))  # type: ignore[return-value]
-
-
-def _size(name: str, part: Any) -> Size:
-    source = _at(name, lambda: _opened(part))
-
-    def look() -> Size:
-        X, y, _ = next(iter(source.batches(1)))
-        return Size(source.count(), source.present(), X.shape[1], y.shape[1:])
-
-    return _at(name, look)
-
-
-def _tuple(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    return arrays
-
-
-def _framed(target: Any, features: list[str], weight: str | None, missing: str, frame: Any) -> Held:
-    from srgp.tables import Table
-
-    return _loaded("", Table(frame, target, features, weight, missing=missing))  # type: ignore[arg-type]

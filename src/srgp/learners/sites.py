@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Float
 
 from srgp.checks import as_count
@@ -23,9 +22,11 @@ from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
     Schedule,
+    Transformation,
     as_optimizer,
     as_schedule,
     ascend,
+    check_optimizer,
     check_rate,
 )
 from srgp.linalg import assemble, steadied
@@ -78,7 +79,7 @@ class Sites:
         if self.batch_size is not None:
             as_count(self.batch_size, "batch_size")
         as_count(self.epochs, "epochs")
-        as_optimizer(self.optimizer)
+        check_optimizer(self.optimizer)
         as_schedule(self.schedule)
         check_rate(self.learning_rate)
         if not 0.0 <= self.memory < 1.0:
@@ -197,7 +198,7 @@ def _add_raw(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: A
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _first(optimizer: optax.GradientTransformation, values: Values, raw: Raw) -> State:
+def _first(optimizer: Transformation, values: Values, raw: Raw) -> State:
     Phi, b = jnp.zeros_like(assemble(raw.Phi)), jnp.zeros_like(raw.b)  # type: ignore[arg-type]
     return State(values, optimizer.init(values), Phi, b)
 
@@ -274,7 +275,7 @@ def _pull(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(
-    fixed: tuple[optax.GradientTransformation, tuple[tuple[str, Prior], ...]],
+    fixed: tuple[Transformation, tuple[tuple[str, Prior], ...]],
     coordinates: Coordinates,
     state: State,
     gradient: Model,

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
@@ -17,9 +16,11 @@ from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
     Schedule,
+    Transformation,
     as_optimizer,
     as_schedule,
     ascend,
+    check_optimizer,
     check_rate,
 )
 from srgp.model import Model
@@ -74,7 +75,7 @@ class SRGP:
         as_count(self.epochs, "epochs")
         if self.restart is not None:
             as_count(self.restart, "restart")
-        as_optimizer(self.optimizer)
+        check_optimizer(self.optimizer)
         as_schedule(self.schedule)
         check_rate(self.learning_rate)
 
@@ -194,7 +195,7 @@ def _towards(mean: Values, values: Values, share: Scalar) -> Values:
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
 def _step(
-    fixed: tuple[optax.GradientTransformation, tuple[tuple[str, Prior], ...]],
+    fixed: tuple[Transformation, tuple[tuple[str, Prior], ...]],
     coordinates: Coordinates,
     values: Values,
     memory: Any,

@@ -3,20 +3,25 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from srgp.parameters import Coordinates, Prior, Values, log_prior
 from srgp.precision import Array, Scalar
+
+if TYPE_CHECKING:
+    import optax  # takes most of a second: only when a learner needs it
 
 LARGEST_LOGARITHM = 200.0
 # A gradient so many times the usual one is the sign of sums that have lost their digits.
 OUTLIER, OUTLIER_MEMORY = 5.0, 0.9
 
-Optimizer: TypeAlias = str | optax.GradientTransformation
+NAMED = ("adam", "quick-adam", "amsgrad", "sgd")
+
+Transformation: TypeAlias = "optax.GradientTransformation"
+Optimizer: TypeAlias = "str | optax.GradientTransformation"
 Schedule: TypeAlias = str | Callable[[float], float]
 
 
@@ -27,8 +32,9 @@ class Usual(NamedTuple):
     steps: Scalar
 
 
-def shrink_outliers(times: float) -> optax.GradientTransformation:
+def shrink_outliers(times: float) -> Transformation:
     """A gradient `times` larger than usual is shrunk to that: it would blind Adam for long."""
+    import optax
 
     def update(gradient: Any, usual: Usual, values: Any = None) -> tuple[Any, Usual]:
         square = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient))
@@ -42,31 +48,34 @@ def shrink_outliers(times: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda _: Usual(jnp.zeros(()), jnp.zeros(())), update)
 
 
-def _quick_adam() -> optax.GradientTransformation:
-    return optax.chain(shrink_outliers(OUTLIER), optax.scale_by_adam(b2=0.9))
-
-
 @functools.cache
-def _named(name: str) -> optax.GradientTransformation:
+def _named(name: str) -> Transformation:
     # Made once: compiled steps are found again by these very functions.
-    made = {
+    import optax
+
+    made: dict[str, Callable[[], optax.GradientTransformation]] = {
         "adam": optax.scale_by_adam,
-        "quick-adam": _quick_adam,
+        "quick-adam": lambda: optax.chain(shrink_outliers(OUTLIER), optax.scale_by_adam(b2=0.9)),
         "amsgrad": optax.scale_by_amsgrad,
         "sgd": optax.identity,
     }
-    if name not in made:
-        raise ValueError(f"optimizer must be one of {', '.join(made)} or from optax, got {name!r}.")
     return optax.chain(made[name](), optax.scale(-1.0))
 
 
-def as_optimizer(optimizer: Optimizer) -> optax.GradientTransformation:
-    """A named optimiser at learning rate 1, or the user's own from optax."""
+def check_optimizer(optimizer: Optimizer) -> None:
+    """Refuse what is no optimiser."""
     if isinstance(optimizer, str):
-        return _named(optimizer)
-    if not isinstance(optimizer, optax.GradientTransformation):
+        if optimizer not in NAMED:
+            names = ", ".join(NAMED)
+            raise ValueError(f"optimizer must be one of {names} or from optax, got {optimizer!r}.")
+    elif not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise ValueError(f"optimizer must be a name or come from optax, got {optimizer!r}.")
-    return optimizer
+
+
+def as_optimizer(optimizer: Optimizer) -> Transformation:
+    """A named optimiser at learning rate 1, or the user's own from optax."""
+    check_optimizer(optimizer)
+    return _named(optimizer) if isinstance(optimizer, str) else optimizer
 
 
 def as_schedule(schedule: Schedule) -> Callable[[float], float]:
@@ -89,7 +98,7 @@ def check_rate(learning_rate: float) -> None:
 
 
 def ascend(
-    optimizer: optax.GradientTransformation,
+    optimizer: Transformation,
     priors: tuple[tuple[str, Prior], ...],
     coordinates: Coordinates,
     values: Values,

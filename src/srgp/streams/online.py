@@ -218,9 +218,9 @@ class OnlineGP:
         inputs, targets = scaler.inputs(X), scaler.targets(y)
         distinct = len(np.unique(inputs, axis=0))
         start = initial_model(inputs, targets, min(self.n_inducing, distinct), seed=self.seed)
-        self._held = []
         with quiet():
             found = learn(start, (inputs, targets), Exact(iterations=60))
+            self._held = []
             self._begin(found.model, scaler, found.statistics)
 
     def _begin(self, model: Model, scaler: Scaler, statistics: Statistics | None) -> None:

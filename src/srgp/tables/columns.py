@@ -78,8 +78,12 @@ def refuse_absent(names: Iterable[str], there: Iterable[str], where: str) -> Non
             raise ValueError(f"{where} has no column {name!r}.{hint} It has {listed(there)}.")
 
 
-def nothing(name: str, dropped: int) -> ValueError:
-    """The error for data without a row that can be used."""
+class Nothing(ValueError):
+    """Data without a row that can be used."""
+
+
+def nothing(name: str, dropped: int) -> Nothing:
+    """The error for them."""
     if dropped:
-        return ValueError(f"all {dropped} rows of {name} have a missing value: none is left.")
-    return ValueError(f"{name} holds no rows.")
+        return Nothing(f"all {dropped} rows of {name} have a missing value: none is left.")
+    return Nothing(f"{name} holds no rows.")

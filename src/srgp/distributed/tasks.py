@@ -1,0 +1,162 @@
+"""What the workers of a cluster do with a part of the data."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from srgp.blas import one_at_a_time
+from srgp.precision import double
+from srgp.sources import Batch, Held, Source, as_source
+from srgp.tables import Nothing, Table
+
+T = TypeVar("T")
+
+ROWS = 65536  # of a part, read at once
+
+
+class Size(NamedTuple):
+    """What a part holds."""
+
+    rows: int
+    present: int  # of weight above 0
+    inputs: int
+    outputs: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file, before it is opened by a worker."""
+
+    path: str
+    target: Any
+    features: list[str]
+    weight: str | None
+    settings: dict[str, Any]
+
+    def open(self) -> Table:
+        """As a source."""
+        return Table(self.path, self.target, self.features, self.weight, **self.settings)
+
+
+def plain(tree: Any) -> Any:
+    """With NumPy's arrays for JAX's, which would be read back in the precision of the moment."""
+    return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, tree)
+
+
+def _opened(part: Any) -> Source:
+    return part.open() if isinstance(part, File) else as_source(part)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """What goes wrong says in which part; a file's errors do so by themselves."""
+    try:
+        yield
+    except Nothing:
+        raise
+    except (ValueError, OSError) as error:
+        if isinstance(error, ValueError) and name in str(error):
+            raise
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _is_empty(part: Any) -> bool:
+    """Whether a part in memory has no rows, as filters leave them behind."""
+    rows = part.X if isinstance(part, Held) else part[0] if isinstance(part, tuple | list) else None
+    return rows is not None and len(rows) == 0
+
+
+def worked(name: str, part: Any, work: Callable[..., T], shared: tuple[Any, ...]) -> T | None:
+    """work(part, *shared) in double precision on one core; None for a part without rows."""
+    if _is_empty(part):
+        return None
+    try:
+        with _naming(name), one_at_a_time():
+            return plain(double(work)(_opened(part), *shared))
+    except Nothing:
+        return None
+
+
+def added(sums: list[T | None]) -> T | None:
+    """The sum of trees of arrays; None stands for no rows."""
+    there = [tree for tree in sums if tree is not None]
+    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(tree)) for tree in there}
+    if len(shapes) > 1:
+        raise ValueError("the parts of the data differ in their number of inputs or outputs.")
+    if not there:
+        return None
+    return functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), there)
+
+
+def arrays(name: str, part: Any) -> Batch:
+    """All rows of a part."""
+    with _naming(name):
+        source = _opened(part)
+        if isinstance(source, Held):
+            return source.X, source.y, source.w
+        (batch,) = source.batches(source.count())
+        return batch
+
+
+def loaded(name: str, part: Any) -> Held:
+    """A part, in memory."""
+    return Held(*arrays(name, part))
+
+
+def shuffled(name: str, part: Any, seed: int) -> Held:
+    """A part in a random order, in memory."""
+    rows = arrays(name, part)
+    order = np.random.default_rng(seed).permutation(len(rows[0]))
+    return Held(*(a[order] for a in rows))
+
+
+def cut(part: Held, start: int, stop: int) -> Held:
+    """A stretch of its rows."""
+    return Held(part.X[start:stop], part.y[start:stop], part.w[start:stop])
+
+
+def picked(name: str, part: Any, rows: np.ndarray) -> Batch:
+    """Of the rows of weight above 0, those with these numbers."""
+    found, start = [], 0
+    with _naming(name):
+        for batch in _opened(part).batches(ROWS):
+            present = np.flatnonzero(batch[2] > 0.0)
+            inside = present[rows[(start <= rows) & (rows < start + len(present))] - start]
+            found.append(tuple(a[inside] for a in batch))
+            start += len(present)
+    return tuple(np.concatenate(columns) for columns in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def size(name: str, part: Any) -> Size:
+    """What a part holds."""
+    nothing = Size(0, 0, 0, ())
+    if _is_empty(part):
+        return nothing
+    try:
+        with _naming(name):
+            source = _opened(part)
+            X, y, _ = next(iter(source.batches(1)))
+            return Size(source.count(), source.present(), X.shape[1], y.shape[1:])
+    except Nothing:
+        return nothing
+
+
+def as_tuple(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Arrays that were promised one by one."""
+    return arrays
+
+
+def framed(
+    target: Any, features: list[str], weight: str | None, missing: str, name: str, frame: Any
+) -> Held:
+    """A partition of a data frame."""
+    try:
+        return loaded(name, Table(frame, target, features, weight, missing=missing))  # type: ignore[arg-type]
+    except Nothing:
+        outputs = () if isinstance(target, str) else (len(target),)
+        return Held(np.zeros((0, len(features))), np.zeros((0, *outputs)), np.zeros(0))
