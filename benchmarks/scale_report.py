@@ -86,14 +86,14 @@ def cluster(results: dict[str, Any]) -> str:
     return (
         f"`python -m benchmarks.cluster` ({where(results)}): N = {results['N']:,}, M = "
         f"{results['M']}, D = {results['D']}, workers of one thread, parts in their memory. The "
-        f"two cores also run the scheduler and the client.\n\n{measured}\n"
+        f"two cores also run the scheduler and the client.\n\n{measured}\n\n"
         f"Reductions without work, of 2 to 256 parts and sums of 1 to 10⁶ numbers, cost "
         f"{1e3 * cost['call']:.0f} ms a call, {1e3 * cost['task']:.1f} ms a part, "
         f"{1e3 * cost['level']:.0f} ms a level of the tree and {1e9 * cost['byte']:.1f} ns a byte "
         f"here (median error of this fit: {cost['median_relative_error']:.0%}). With one worker's "
         "speed they predict one exact value and gradient on more of the same workers, in parts of "
         f"a million rows; for two workers the prediction is {results['model_over_measured']:.2f} "
-        f"of the measured time:\n\n{ahead}\n"
+        f"of the measured time:\n\n{ahead}\n\n"
         "These are predictions, not measurements: nobody here has 256 workers, and the network of "
         "a cluster is slower than that of one machine. What they show is where the bottleneck "
         "moves: for few rows a worker, to the scheduler, which handles one part after the other. "
@@ -127,7 +127,7 @@ def streams(results: dict[str, Any]) -> str:
     worst = max(r["error"] for r in slid)
     return (
         f"`python -m benchmarks.streams` ({where(results)}): one row at a time, "
-        f"D = {results['D']}, the same kernel and noise for all.\n\n{table(heads, rows)}\n"
+        f"D = {results['D']}, the same kernel and noise for all.\n\n{table(heads, rows)}\n\n"
         f"Ten million updates (M = 50, in one compiled loop) took {grown[-1]['seconds']:.0f} s; "
         f"resident memory was {grown[0]['MB']:.0f} MB after the first million and "
         f"{grown[-1]['MB']:.0f} MB after the last. A `SlidingWindow` of 1000 rows over a million "
