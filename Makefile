@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 install: $(STAMP)  ## build .venv with the library and its development tools
 
 test: $(STAMP) lint  ## lint, then all tests and doctests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

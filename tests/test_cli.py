@@ -50,7 +50,6 @@ def test_fit_writes_a_model_that_python_reads(folder: Path) -> None:
     assert est.score(table()[["a", "b"]], table().y) > 0.98
 
 
-@pytest.mark.xdist_group("cluster")
 def test_fit_and_update_on_a_cluster(folder: Path, tmp_path: Path) -> None:
     """The rows of a folder on two processes of this machine: the same posterior."""
     pytest.importorskip("distributed")

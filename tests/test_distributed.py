@@ -23,7 +23,6 @@ dd = pytest.importorskip("dask.dataframe")
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 
-pytestmark = pytest.mark.xdist_group("cluster")
 
 P = problem(N=630)
 MODEL = srgp.Model(k.SE(variance=1.3, lengthscales=[0.5, 0.8]), P.noise, P.R)
