@@ -3,6 +3,7 @@
 The compiled code is shared by the processes that run the tests, and by later runs.
 """
 
+import itertools
 import os
 from pathlib import Path
 
@@ -15,3 +16,20 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+MAPS = Path("/proc/self/maps")
+# Linux gives a process 65 530 memory maps; each compiled function takes a few, and one too many
+# crashes it.
+MANY_MAPS = 25_000
+_tests = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    """Thousands of tests in one process compile thousands of functions: let them go in time."""
+    if next(_tests) % 20 == 0 and MAPS.exists():
+        with MAPS.open("rb") as file:
+            count = sum(1 for _ in file)
+        if count > MANY_MAPS:
+            import jax
+
+            jax.clear_caches()

@@ -9,8 +9,11 @@ import contextlib
 import contextvars
 import ctypes
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,26 @@ def workers() -> int:
         return 1
     allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     return min(len(allowed(0)), MOST_WORKERS)
+
+
+def in_order(
+    pool: Executor, work: Callable[[Any], Any], items: Iterable[Any], count: int
+) -> Iterator[Any]:
+    """work(item) in order, `count` of them begun before they are asked for."""
+    begun: deque[Any] = deque()
+    for item in items:
+        if len(begun) > count:
+            yield begun.popleft().result()
+        begun.append(pool.submit(work, item))
+    while begun:
+        yield begun.popleft().result()
+
+
+def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of `size` items, the last one shorter."""
+    rest = iter(items)
+    while group := list(itertools.islice(rest, size)):
+        yield group
 
 
 def solve_rows(lower: np.ndarray, rows: np.ndarray) -> None:

@@ -5,10 +5,8 @@ Batches, streams, machines and forgetting are all ways to add up the same few nu
 
 import dataclasses
 import functools
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -18,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation, Projection
-from srgp.blas import add_gram, mirrored, solve_rows, workers
+from srgp.blas import add_gram, grouped, in_order, mirrored, solve_rows, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.linalg import gram_rows, quiet_blas
 from srgp.model import Basis, Model
@@ -194,26 +192,6 @@ def summarise_blocks(
         for sums in in_order(pool, work, groups, workers()):
             total.add(sums)
     return Statistics(total.value._replace(A=mirrored(total.value.A)), model.fingerprint)
-
-
-def in_order(
-    pool: Executor, work: Callable[[Any], Any], items: Iterable[Any], count: int
-) -> Iterator[Any]:
-    """work(item) in order, `count` of them begun before they are asked for."""
-    begun: deque[Any] = deque()
-    for item in items:
-        if len(begun) > count:
-            yield begun.popleft().result()
-        begun.append(pool.submit(work, item))
-    while begun:
-        yield begun.popleft().result()
-
-
-def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of `size` items, the last one shorter."""
-    rest = iter(items)
-    while group := list(itertools.islice(rest, size)):
-        yield group
 
 
 def block_rows(model: Model, count: int | None = None) -> int:
