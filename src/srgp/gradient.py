@@ -182,10 +182,10 @@ def _cotangents(
     return value, at, shaped_like(model, kernel, at.noise, R)
 
 
-@jax.jit
 def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
-    back = whiten.inverse.T
-    return at._replace(Phi=back @ at.Phi @ whiten.inverse, b=back @ at.b)
+    # In NumPy: two small products are not worth a compilation of their own.
+    inverse, Phi, b = (np.asarray(a) for a in (whiten.inverse, at.Phi, at.b))
+    return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b)
 
 
 @functools.partial(jax.jit, donate_argnums=3)
