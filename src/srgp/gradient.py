@@ -178,6 +178,9 @@ def _cotangents(
     else:
         krr = whiten.lower @ whiten.lower.T
         value, at = whitened_value_and_cotangents(model.approximation, whiten, raw, model.noise)
+    # Beyond what rows without any error would give, the sums have lost their digits.
+    limit = -0.5 * raw.c.size * (raw.n * jnp.log(2.0 * jnp.pi * model.noise) - raw.log_weight)
+    value = jnp.where(value <= limit + 1e-6 * jnp.abs(limit), value, jnp.nan)
     kernel, R = pullback_inducing(model.kernel, model.inducing, krr, at.K)
     return value, at, shaped_like(model, kernel, at.noise, R)
 
