@@ -31,7 +31,7 @@ from srgp.collapsed import (
 from srgp.linalg import Whitener, assemble, quiet_blas
 from srgp.model import Basis, Model, lower_of, whitener_of
 from srgp.precision import EPS, Array, HostArray, Scalar, double
-from srgp.sensitivity import finite_gradient, is_structured, shaped_like
+from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
 from srgp.sources import Source, Spread, as_source, first_row, reduced
 from srgp.statistics import Sums, block_sums, part_rows, rows_for
@@ -179,7 +179,7 @@ def _cotangents(
         krr = whiten.lower @ whiten.lower.T
         value, at = whitened_value_and_cotangents(model.approximation, whiten, raw, model.noise)
     # Beyond what rows without any error would give, the sums have lost their digits.
-    limit = -0.5 * raw.c.size * (raw.n * jnp.log(2.0 * jnp.pi * model.noise) - raw.log_weight)
+    limit = most_of_raw(raw, model.noise)
     value = jnp.where(value <= limit + 1e-6 * jnp.abs(limit), value, jnp.nan)
     kernel, R = pullback_inducing(model.kernel, model.inducing, krr, at.K)
     return value, at, shaped_like(model, kernel, at.noise, R)

@@ -114,13 +114,15 @@ def step_gradient(
 
 def most(model: Model, state: State) -> Scalar:
     """What the bound of these rows cannot exceed: that of rows predicted without any error."""
-    if isinstance(state, Dense):
-        n, log_noise, outputs = state.sums.n, state.sums.log_noise, state.sums.c.size
-    else:
-        raw = state.raw
-        n, outputs = raw.n, raw.c.size
-        log_noise = n * jnp.log(model.noise) - raw.log_weight
-    return -0.5 * outputs * (n * jnp.log(2.0 * jnp.pi) + log_noise)
+    if isinstance(state, Structured):
+        return most_of_raw(state.raw, model.noise)
+    sums = state.sums
+    return -0.5 * sums.c.size * (sums.n * jnp.log(2.0 * jnp.pi) + sums.log_noise)
+
+
+def most_of_raw(raw: Raw, noise: Scalar) -> Scalar:
+    """The same, from raw sums: log|V| = n log σ² − Σ log w."""
+    return -0.5 * raw.c.size * (raw.n * jnp.log(2.0 * jnp.pi * noise) - raw.log_weight)
 
 
 def _gradients(
