@@ -22,6 +22,9 @@ from scipy.linalg import cython_blas
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
 
+# glibc keeps blocks up to the size of the largest that it has seen freed, if that is below 32 MB;
+# others go back to the system, and fetching their pages again takes longer than filling them.
+np.empty(2**25 - 2**14, np.uint8)
 
 _alone = contextvars.ContextVar("alone", default=False)
 
