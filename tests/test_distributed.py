@@ -76,6 +76,18 @@ class TestSums:
             same(summarise(MODEL, source), expected)
         assert sources["files"].feature_names == ("a", "b")
 
+    def test_kept_parts_are_spread_evenly(self, client: Any) -> None:
+        import dask
+        from distributed import futures_of, wait
+
+        lazy = [dask.delayed(part) for part in cut(6)]
+        kept = Partitions(lazy, client).persist()
+        futures = [future for part in kept.parts for future in futures_of(part)]
+        wait(futures)
+        holders = [worker for workers in client.who_has(futures).values() for worker in workers]
+        assert {holders.count(worker) for worker in client.nthreads()} == {3}
+        same(summarise(MODEL, kept), srgp.summarise(MODEL, P.X, P.y, P.weights))
+
     @pytest.mark.parametrize("model_name", ["VFE", "FITC", "TighterVFE", "PEP(0.5)", "SoR"])
     def test_gradient(self, client: Any, model_name: str) -> None:
         model = MODEL.replace(approximation=MODELS[model_name][0])

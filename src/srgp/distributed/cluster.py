@@ -40,7 +40,12 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
     import dask
 
     count = workers or cores()
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": ENVIRONMENT}):
+    settings = {
+        "distributed.nanny.pre-spawn-environ": ENVIRONMENT,
+        # Workers are alike: a part that moves leaves the others with less than their share.
+        "distributed.scheduler.work-stealing": False,
+    }
+    with dask.config.set(settings):
         cluster = distributed.LocalCluster(
             n_workers=count,
             threads_per_worker=1,

@@ -1,5 +1,6 @@
 """Data in parts on a Dask cluster, as a source for every learner."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -10,7 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from srgp.distributed import tasks
-from srgp.distributed.cluster import MISSING, client_or_current, in_words
+from srgp.distributed.cluster import MISSING, client_or_current, dask_distributed, in_words
 from srgp.sources import Arrays, Batch, rebatched
 from srgp.tables import Table
 
@@ -57,6 +58,7 @@ class Partitions:
         if not self.parts:
             raise ValueError("there is no part of data.")
         self.names = [f"part {i}" for i in range(len(self.parts))] if names is None else list(names)
+        self.places: Sequence[str | None] = [None] * len(self.parts)  # workers, where we chose
         self._sizes: list[tasks.Size] | None = None
 
     @classmethod
@@ -143,11 +145,22 @@ class Partitions:
         return cls(zip(*cut, strict=True), client)
 
     def persist(self) -> Self:
-        """The same, with all parts read once into the memory of the workers and kept there."""
-        delayed = _delayed()
-        loaded = [delayed(tasks.loaded)(n, p) for n, p in zip(self.names, self.parts, strict=True)]
+        """The same, with all parts read once into the memory of the workers and kept there.
+
+        Every core gets as many as the others; parts that are on the cluster already stay where
+        they are.
+        """
+        delayed, on_cluster = _delayed(), dask_distributed().futures_of
         with in_words():
-            return self._with(self.client.persist(loaded))
+            cores = [worker for worker, n in self.client.nthreads().items() for _ in range(n)]
+        loaded, places = [], []
+        for i, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
+            stays = not cores or bool(on_cluster(part))
+            places.append(None if stays else cores[i % len(cores)])
+            with _preferring(places[-1]):
+                loaded.append(delayed(tasks.loaded)(name, part))
+        with in_words():
+            return self._with(self.client.persist(loaded), places)
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.parts)} parts)"
@@ -174,10 +187,10 @@ class Partitions:
         """The sum of work(part, *shared) over all parts, each a source: trees of arrays."""
         delayed = _delayed()
         given = delayed(tasks.plain(shared), pure=False, traverse=False)
-        sums = [
-            delayed(tasks.worked, pure=False)(name, part, work, given)
-            for name, part in zip(self.names, self.parts, strict=True)
-        ]
+        sums = []
+        for name, part, place in zip(self.names, self.parts, self.places, strict=True):
+            with _preferring(place):
+                sums.append(delayed(tasks.worked, pure=False)(name, part, work, given))
         while len(sums) > 1:
             sums = [
                 delayed(tasks.added, pure=False)(sums[i : i + FAN_IN])
@@ -257,8 +270,9 @@ class Partitions:
         self.target_names = (target,) if isinstance(target, str) else tuple(target)
         return self
 
-    def _with(self, parts: list[Any]) -> Self:
+    def _with(self, parts: list[Any], places: list[str | None]) -> Self:
         other = type(self)(parts, self.client, self.names)
+        other.places = places
         other._sizes = self._sizes
         for name in ("feature_names", "target_names"):
             if hasattr(self, name):
@@ -339,6 +353,16 @@ class Partitions:
             # θ and its M×M matrices travel with the tasks, so that a lost worker loses nothing.
             warnings.filterwarnings("ignore", message="Sending large graph")
             return self.client.compute(tasks)
+
+
+@contextlib.contextmanager
+def _preferring(worker: str | None) -> Iterator[None]:
+    """Tasks for this worker; for another, if it is gone."""
+    import dask
+
+    given = {} if worker is None else {"workers": worker, "allow_other_workers": True}
+    with dask.annotate(**given):  # type: ignore[attr-defined]
+        yield
 
 
 def _delayed() -> Callable[..., Any]:
