@@ -62,6 +62,12 @@ class TestResults:
         with pytest.raises(ValueError, match="other settings"):
             Results(tmp_path, {"N": 4})
 
+    def test_repetitions_may_follow(self, tmp_path: Path) -> None:
+        Results(tmp_path, {"N": 3, "repetitions": 1}).run("seed 0", lambda: {"x": 1})
+        more = Results(tmp_path, {"N": 3, "repetitions": 2})
+        assert more.run("seed 0", lambda: {"x": 2}) == {"x": 1}
+        assert '"repetitions": 2' in (tmp_path / "settings.json").read_text()
+
     def test_a_failed_run_leaves_nothing(self, tmp_path: Path) -> None:
         results = Results(tmp_path, {})
 

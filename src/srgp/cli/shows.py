@@ -46,10 +46,13 @@ def reproduce(
     peers: Annotated[
         Path | None, typer.Option(help="The folder `benchmarks` of srgp's repository.")
     ] = None,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="How many; more can follow later.")
+    ] = None,
 ) -> None:
     """Run an experiment of the paper: picture, table and settings go into a folder."""
     for one in NAMES if name == "all" else (name,):
         with telling(f"reproducing {one}") as tell:
-            table = experiments.reproduce(one, output, full, data, peers, tell)
+            table = experiments.reproduce(one, output, full, data, peers, tell, repetitions)
         label = f"{one}-full" if full else one
         typer.echo(f"{table}\n{output / label}")

@@ -19,6 +19,7 @@ def reproduce(
     data: Path | None = None,
     peers: Path | None = None,
     tell: Callable[[str], Any] = lambda text: None,
+    repetitions: int | None = None,
 ) -> str:
     """Run one experiment into `folder`/`name`; what is there already is not run again.
 
@@ -26,6 +27,7 @@ def reproduce(
     data:  of the experiments that read real data.
     peers: the folder `benchmarks` of this library's repository, to run SVGP beside.
     tell:  hears what is being run.
+    repetitions: how many, where an experiment has them; more can follow in the same folder.
 
     Gives the table, in Markdown.
     """
@@ -38,6 +40,8 @@ def reproduce(
     module = importlib.import_module(f"srgp.experiments.{name}")
     more = (data,) if name in READ_DATA else ()
     chosen = module.settings(full, *more)
+    if repetitions is not None and "repetitions" in chosen:
+        chosen["repetitions"] = repetitions
     label = f"{name}-full" if full else name
     results = Results(folder / label, {"experiment": name, "full": full, **chosen}, tell)
     table = module.run(results, chosen, peer_runner(peers), *more)

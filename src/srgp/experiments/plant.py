@@ -17,12 +17,14 @@ from srgp.experiments.results import Results
 from srgp.experiments.traces import Method, Problem, ours, style, svgps
 from srgp.fullgp import FullGP
 from srgp.learners import SRGP, Exact
+from srgp.plots.style import BLACK, BLUE, ORANGE
 from srgp.posterior import posterior
 from srgp.statistics import summarise
 
 M, B = 100, 1000
 BATCH = 50_000  # rows up to which batch VFE is run, as in the paper
 FREE_RUNS, FREE_STEPS = 200, 250
+SHOWN = 300  # samples in the picture: a minute
 
 
 class Identified(NamedTuple):
@@ -41,7 +43,7 @@ def settings(full: bool) -> dict[str, Any]:
     return {
         "samples": 1_200_000 if full else 60_000,
         "test": 200_000 if full else 10_000,
-        "horizons": [1000, 10_000, 100_000, 1_000_000] if full else [1000, 10_000, 40_000],
+        "horizons": [1000, 10_000, BATCH, 100_000, 1_000_000] if full else [1000, 10_000, 40_000],
         "full_gp": 10_000 if full else 1000,
         "M": M,
         "B": B,
@@ -77,8 +79,9 @@ def methods(horizon: int, run_peer: Any) -> dict[str, Method]:
 
 
 def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
-    """Every method at every horizon it can take; the picture, and the table."""
-    rows = []
+    """Every method at every horizon it can take; the pictures, and the table."""
+    rows: list[dict[str, Any]] = []
+    last: dict[str, Any] = {}
     for horizon in chosen["horizons"]:
         tried: dict[str, Any] = dict(methods(horizon, run_peer))
         if horizon <= chosen["full_gp"]:
@@ -90,15 +93,18 @@ def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
                 kept = results.checkpoint(key)
                 work = functools.partial(_work, chosen, horizon, seed, method, kept)
                 runs.append(results.run(key, work))
-            means = {key: float(np.mean([r[key] for r in runs])) for key in runs[0]}
+            last[name] = runs[0].get("shown")
+            keys = [key for key in runs[0] if key != "shown"]
+            means = {key: float(np.mean([r[key] for r in runs])) for key in keys}
             rows.append({"method": name, "horizon": horizon, **means, "repetitions": len(runs)})
     results.picture(picture(rows), "plant")
+    results.picture(prediction(last["SRGP"]), "plant-prediction")
     return results.table("plant", rows)
 
 
 def _work(
     chosen: Mapping[str, Any], horizon: int, seed: int, method: Method | None, kept: Path
-) -> dict[str, float]:
+) -> dict[str, Any]:
     at = identify(chosen, horizon, seed)
     data = at.problem
     if method is None:
@@ -118,24 +124,60 @@ def _work(
         "RMSE": float(np.sqrt(np.mean(error**2))),
         "median error": float(np.median(np.abs(error))),
         "coverage": float(np.mean(np.abs(measured - mean) < 1.96 * deviation)),
-        "free-run RMSE": free_run(at, predict),
+        "free-run RMSE": free_run_error(at, predict),
         "seconds": seconds,
+        "shown": {
+            "truth": at.truth[:SHOWN],
+            "mean": mean[:SHOWN],
+            "deviation": deviation[:SHOWN],
+            "free": free_run(at, predict, np.zeros(1, int), SHOWN)[:, 0],
+        },
     }
 
 
-def free_run(at: Identified, predict: Any) -> float:
+def free_run_error(at: Identified, predict: Any) -> float:
     """RMSE of predictions that are fed back, over many starts in the test rows."""
+    starts = np.linspace(0, len(at.truth) - FREE_STEPS - 1, FREE_RUNS).astype(int)
+    truth = at.truth[starts + np.arange(FREE_STEPS)[:, None]]
+    return float(np.sqrt(np.mean((free_run(at, predict, starts, FREE_STEPS) - truth) ** 2)))
+
+
+def free_run(at: Identified, predict: Any, starts: np.ndarray, steps: int) -> np.ndarray:
+    """Predictions (steps, starts) that are fed back, from these test rows on."""
     X = at.problem.X_test * at.spread + at.centre
-    starts = np.linspace(0, len(X) - FREE_STEPS - 1, FREE_RUNS).astype(int)
     past = X[starts, : tank.LAGS]  # y_{t−1}, y_{t−2}
-    errors = []
-    for k in range(FREE_STEPS):
+    found = []
+    for k in range(steps):
         rows = np.column_stack([past, X[starts + k, tank.LAGS :]])
         mean, _ = predict((rows - at.centre) / at.spread)
-        now = at.y_centre + at.y_spread * mean
-        errors.append(now - at.truth[starts + k])
-        past = np.column_stack([now, past[:, :-1]])
-    return float(np.sqrt(np.mean(np.square(errors))))
+        found.append(at.y_centre + at.y_spread * mean)
+        past = np.column_stack([found[-1], past[:, :-1]])
+    return np.array(found)
+
+
+def prediction(shown: Mapping[str, Any]) -> Any:
+    """Predictions of measurements with their bands, and a free run, against the truth."""
+    from matplotlib.figure import Figure
+
+    truth, mean, deviation, free = (
+        np.asarray(shown[name]) for name in ("truth", "mean", "deviation", "free")
+    )
+    t = tank.PERIOD * np.arange(len(truth))
+    figure = Figure(figsize=(8.4, 4.6), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    band = 1.96 * deviation
+    label = "95 % of measurements, one step ahead"
+    for axes, centre in ((top, 0.0), (bottom, truth)):
+        low, high = mean - band - centre, mean + band - centre
+        axes.fill_between(t, low, high, color=BLUE, alpha=0.25, lw=0, label=label)
+        axes.plot(t, truth - centre, color=BLACK, lw=0.8, label="truth")
+        axes.plot(t, mean - centre, color=BLUE, lw=1.2, label="one step ahead")
+        axes.plot(t, free - centre, color=ORANGE, lw=1.2, ls="--", label="free run")
+    top.set_ylabel("concentration")
+    bottom.set(xlabel="seconds", ylabel="minus truth")
+    figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                  frameon=False, fontsize=8)  # fmt: skip
+    return figure
 
 
 def picture(rows: list[dict[str, Any]]) -> Any:

@@ -45,13 +45,14 @@ class Results:
         self.runs.mkdir(parents=True, exist_ok=True)
         told = json.loads(json.dumps(dict(settings), default=_plain))
         file = self.folder / "settings.json"
-        if not file.exists():
-            _write(file, {"settings": told, "machine": machine()})
-        elif json.loads(file.read_text())["settings"] != told:
+        known = json.loads(file.read_text()) if file.exists() else None
+        # Each repetition is a run of its own: there may be more of them, or fewer.
+        if known and known["settings"] | {"repetitions": 0} != told | {"repetitions": 0}:
             raise ValueError(
                 f"{self.folder} holds results of other settings: choose another --output, or "
                 "remove it."
             )
+        _write(file, {"settings": told, "machine": known["machine"] if known else machine()})
 
     def run(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of a run, from its file if there is one."""
