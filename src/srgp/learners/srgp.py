@@ -51,7 +51,8 @@ class SRGP:
     schedule:      "cosine" to zero over all epochs, "constant", or a function of the share done.
     restart:       batches after which the recursion restarts; None: only with each epoch.
     warm_up:       batches after each restart that are learned without a step: they see little but
-                   the prior, and their gradients are large and of another kind.
+                   the prior, and their gradients are large and of another kind. None are left out
+                   once the restarts have become as rare as epochs.
     average:       the last share of all steps whose θ are averaged for the result.
 
     `SRGP.paper(learning_rate)` has the paper's settings: Adam, and none of the rest.
@@ -110,7 +111,9 @@ class SRGP:
             rate, length = self.learning_rate * share, self._chain(share, steps)
             if learned >= length:
                 state, learned = None, 0
-            steps_now = learned >= min(self.warm_up, length - 1)
+            # Over a whole epoch the gradients sum up to that of the bound: none may be missing.
+            whole = self.restart is not None and length == steps
+            steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
             model = _model(task.coordinates, values)
             parts = reduced(batch, _batch_parts, model, None if spread else rows)
             if state is None:
