@@ -127,7 +127,8 @@ def streams(results: dict[str, Any]) -> str:
     worst = max(r["error"] for r in slid)
     return (
         f"`python -m benchmarks.streams` ({where(results)}): one row at a time, "
-        f"D = {results['D']}, the same kernel and noise for all.\n\n{table(heads, rows)}\n\n"
+        f"D = {results['D']}, the same kernel and noise for all; errors are of the same "
+        f"{results['common']} rows.\n\n{table(heads, rows)}\n\n"
         f"Ten million updates (M = 50, in one compiled loop) took {grown[-1]['seconds']:.0f} s; "
         f"resident memory was {grown[0]['MB']:.0f} MB after the first million and "
         f"{grown[-1]['MB']:.0f} MB after the last. A `SlidingWindow` of 1000 rows over a million "

@@ -25,7 +25,7 @@ def main(source: str, target: str) -> None:
         gpflow.optimizers.Scipy().minimize(
             model.training_loss, model.trainable_variables, options=options
         )
-        return model.posterior(), float(model.likelihood.variance)
+        return model.posterior(), float(model.likelihood.variance.numpy())
 
     posterior, added = fitted(first)
     times, answers = [], []
