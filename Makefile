@@ -42,6 +42,7 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.defaults
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.kills
 	$(BIN)/python -m benchmarks.report
 
 bench-scale: $(STAMP)  ## 10⁷ rows out of core, and one worker against two (about 20 minutes)
