@@ -120,8 +120,7 @@ def window() -> list[dict[str, float]]:
     kept, found = SlidingWindow(model, rows=1000), []
     for i in range(0, len(X), 50):
         kept.add(X[i : i + 50], y[i : i + 50])
-        if (i + 50) % 100_000 == 0:
-            # Just before a fresh sum, where errors are largest, come rows i − 949 to i + 50.
+        if (i + 50) % 100_000 == 950 and i > 1000:  # just before a fresh sum, of every 1000 rows
             fresh = srgp.summarise(model, X[i - 950 : i + 50], y[i - 950 : i + 50])
             off = np.abs(np.asarray(kept.statistics.sums.A) - np.asarray(fresh.sums.A)).max()
             found.append({"rows": i + 50, "error": float(off / np.abs(fresh.sums.A).max())})
