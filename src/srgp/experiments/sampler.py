@@ -10,6 +10,7 @@ contracted one dimension at a time: O(r^D) a point, whatever their number. What 
 out is computed, and bounds the error of every covariance.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,7 @@ def draw(
     return Draw(f, missing)
 
 
+@functools.lru_cache(maxsize=8)
 def _basis(lengthscale: float, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """A grid G on [−1, 1] and U Λ^{−½}, so that φ(x) = k(x, G) U Λ^{−½}; the smallest rank."""
     grid = np.cos(np.pi * (np.arange(GRID) + 0.5) / GRID)  # dense at the ends, where it is hardest
