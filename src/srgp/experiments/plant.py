@@ -192,7 +192,10 @@ def picture(rows: list[dict[str, Any]]) -> Any:
             line = [(row["horizon"], row[name]) for row in rows if row["method"] == method]
             points = zip(*line, strict=True)
             axes.loglog(*points, **style(method), marker="o", ms=4, label=method)
-        axes.set(title=f"{name} against the truth", xlabel="rows learned from")
+        axes.set(title=name, xlabel="rows learned from")
+        axes.yaxis.set_major_formatter("{x:.3g}")
+        axes.yaxis.set_minor_formatter("{x:.3g}")
+    panels[0].set_ylabel("off the true concentration")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure
