@@ -138,7 +138,15 @@ def main() -> None:
     for each in ahead:
         print(each)
     print(f"the model's time for two workers is {check:.2f} of the measured one")
-    content = {"N": N, "M": M, "D": D, "measured": found, "gains": gains, "cost": cost}
+    content = {
+        "N": N,
+        "M": M,
+        "D": D,
+        "parts": PARTS,
+        "measured": found,
+        "gains": gains,
+        "cost": cost,
+    }
     write("cluster", {**content, "predicted": ahead, "model_over_measured": check})
 
 

@@ -2,7 +2,8 @@
 
 python -m benchmarks.kills
 
-The command runs once undisturbed, and once with kill -9 at random moments, started again each time.
+The command runs once undisturbed, and once with kill -9 up to 20 ms after a random one of the
+next batches was kept, started again each time; a whole file, without --follow.
 Model, sums and the file of malformed rows must be the same.
 """
 
