@@ -1,6 +1,6 @@
 """Data that do not fit into memory: a folder of Parquet files, read while learning goes on.
 
-python -m benchmarks.scale [--rows 10000000] [--folder FOLDER]
+python -m benchmarks.scale [--rows 10000000] [--folder FOLDER] [--only JOB]
 
 D = 8, M = 200. Every job is a process of its own, on 10⁶ rows and on all of them: rows per second,
 peak resident memory, and the share of the time that learning waited for data.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import srgp
-from benchmarks.common import write
+from benchmarks.common import RESULTS, write
 from srgp.sources import Batch
 from srgp.statistics import summarise_source
 from srgp.tables import Table, write_table
@@ -34,6 +34,7 @@ JOBS: dict[str, Any] = {
     "Sites, an epoch": srgp.Sites(epochs=1),
     "Exact, an iteration": srgp.Exact(iterations=1),
     "SparseGPRegressor, no learning": srgp.SparseGPRegressor(n_inducing=M, learner=None),
+    "SparseGPRegressor": srgp.SparseGPRegressor(n_inducing=M),
 }
 
 
@@ -87,10 +88,16 @@ def child(folder: Path, rows: int, job: str) -> None:
     print(json.dumps({"seconds": seconds, "waiting": source.waited / seconds, "peak_MB": peak}))
 
 
+def _others(job: str) -> list[dict[str, Any]]:
+    known = json.loads((RESULTS / "scale.json").read_text())["jobs"]
+    return [one for one in known if one["job"] != job]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where the files are made, and kept")
+    parser.add_argument("--only", choices=list(JOBS), help="this one; the others' results stay")
     parser.add_argument("--child", nargs=2, metavar=("ROWS", "JOB"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
@@ -99,8 +106,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         make(folder, chosen.rows)
-        found = []
-        for job in JOBS:
+        found = [] if chosen.only is None else _others(chosen.only)
+        for job in JOBS if chosen.only is None else [chosen.only]:
             for rows in (FEW, chosen.rows):
                 command = [sys.executable, "-m", "benchmarks.scale", "--folder", str(folder),
                            "--child", str(rows), job]  # fmt: skip

@@ -1,7 +1,10 @@
 """On a cluster of two processes: the answers of one machine, whatever happens to the workers."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +35,25 @@ MODEL = srgp.Model(k.SE(variance=1.3, lengthscales=[0.5, 0.8]), P.noise, P.R)
 def client() -> Iterator[Any]:
     with local_cluster(workers=2) as client:
         yield client
+
+
+@contextlib.contextmanager
+def lonely_scheduler(file: Path) -> Iterator[tuple[Any, Any]]:
+    """A scheduler that is a process of its own, with one worker, and a client of it."""
+
+    def start(*words: str) -> Any:
+        command = [sys.executable, "-m", "dask", *words, "--scheduler-file", str(file)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    scheduler = start("scheduler", "--port", "0", "--no-dashboard")
+    worker = start("worker", "--no-nanny", "--nthreads", "1")
+    try:
+        with distributed.Client(scheduler_file=str(file)) as client:
+            yield scheduler, client
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
 
 
 def cut(count: int) -> list[tuple[np.ndarray, ...]]:
@@ -257,13 +279,34 @@ class TestFaults:
         with pytest.raises(ValueError, match="rows"):
             Partitions.from_arrays(X, X[:10, 0], client=client)
 
-    def test_a_lost_scheduler_is_said(self) -> None:
-        with local_cluster(workers=1) as own:
-            data = Partitions([dask.delayed(part) for part in cut(3)], own)
-            summarise(MODEL, data)
-            own.cluster.close()
-            with pytest.raises(ConnectionError, match="checkpoint"):
-                summarise(MODEL, data)
+    @pytest.mark.parametrize("learner", [srgp.Exact(6), srgp.SRGP(batch_size=200, epochs=6)])
+    def test_learning_goes_on_after_a_lost_scheduler(
+        self, learner: Any, client: Any, tmp_path: Path
+    ) -> None:
+        """Killed while learning: said in words, and the checkpoint leads to the same model."""
+        parts = [dask.delayed(part) for part in cut(3)]
+        kept = tmp_path / "kept"
+
+        def learned(client: Any, callback: Any = None) -> srgp.Learned:
+            data, journal = Partitions(parts, client), srgp.Checkpoint(kept)
+            return srgp.learn(MODEL, data, learner, seed=1, callback=callback, checkpoint=journal)
+
+        with lonely_scheduler(tmp_path / "scheduler.json") as (scheduler, own):
+            reports: list[Any] = []
+
+            def kill(record: Any, model: srgp.Model) -> None:
+                reports.append(record)
+                if len(reports) == 3:
+                    scheduler.kill()
+
+            with pytest.raises(ConnectionError, match="checkpoint is intact"):
+                learned(own, kill)
+        before = {path: path.read_bytes() for path in kept.iterdir()}
+        assert len(before) >= 3
+        found = learned(client)
+        assert all(path.read_bytes() == content for path, content in before.items())
+        expected = srgp.learn(MODEL, Partitions(parts, client), learner, seed=1)
+        assert found.bound == pytest.approx(expected.bound, rel=1e-12)
 
     def test_no_scheduler(self) -> None:
         with (

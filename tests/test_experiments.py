@@ -184,7 +184,7 @@ def test_convergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_minibatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small(minibatch, monkeypatch, epochs=2, repetitions=2, B=[2000, minibatch.N])
+    small(minibatch, monkeypatch, updates=200, repetitions=2, B=[2000, minibatch.N])
     experiments.reproduce("minibatch", tmp_path)
     with (tmp_path / "minibatch" / "minibatch.csv").open() as file:
         rows = list(csv.DictReader(file))

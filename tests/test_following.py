@@ -199,6 +199,34 @@ def test_a_place_in_the_middle_of_a_parquet_file(tmp_path: Path) -> None:
     assert values == [5.0, 6.0, 7.0, 8.0, 9.0]
 
 
+def test_files_that_are_still_being_written(tmp_path: Path) -> None:
+    """The end of the last file is waited for; once another follows, the file is done."""
+    pq.write_table(pa.table({"a": np.arange(5.0)}), tmp_path / "whole")
+    whole = (tmp_path / "whole").read_bytes()
+    (tmp_path / "a.csv").write_text("a\n10\n11")
+    stream = tail(str(tmp_path), ["a"], Place(), follow=True, poll=0.01)
+    found: list[float] = []
+
+    def read() -> None:
+        while not isinstance(line := next(stream), Waiting):
+            assert line.values is not None
+            found.append(float(line.values[0]))
+
+    read()
+    assert found == [10.0]
+    (tmp_path / "b.parquet").write_bytes(whole[:-9])
+    read()
+    assert found == [10.0, 11.0]
+    (tmp_path / "b.parquet").write_bytes(whole)
+    read()
+    assert found == [10.0, 11.0, 0.0, 1.0, 2.0, 3.0, 4.0]
+    (tmp_path / "c.parquet").write_bytes(whole[:-9])
+    read()
+    (tmp_path / "d.csv").write_text("a\n12\n")
+    with pytest.raises(ValueError, match=r"c\.parquet cannot be read"):
+        read()
+
+
 def test_what_cannot_be_read_is_named(start: bytes, tmp_path: Path) -> None:
     model, stream = files(tmp_path, start)
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -44,7 +44,8 @@ def tail(
     names: the columns wanted, by their names in the header.
 
     With `follow`, it goes on for ever: a file may grow, a folder may get new files, whose names
-    must sort behind the others. A last line without its end is then waited for.
+    must sort behind the others. The end of the last file may still be on its way: a line without
+    its end, or a Parquet file without its own, is then waited for.
     """
     if path == "-":
         yield from _stdin(names, place)
@@ -52,10 +53,11 @@ def tail(
     idle = 0.0
     while True:
         progress = False
-        for file in _files(Path(path), place.file):
+        found = _files(Path(path), place.file)
+        for file in found:
             start = place if file.name == place.file else Place(file.name, rejects=place.rejects)
             reader = _parquet if file.suffix == ".parquet" else _csv_file
-            for line in reader(file, names, start, follow):
+            for line in reader(file, names, start, growing=follow and file == found[-1]):
                 place, progress, idle = line.after, True, 0.0
                 yield line
             place = place if place.file == file.name else start
@@ -76,17 +78,17 @@ def _files(path: Path, current: str) -> list[Path]:
     return [path]
 
 
-def _csv_file(file: Path, names: Sequence[str], place: Place, follow: bool) -> Iterator[Line]:
+def _csv_file(file: Path, names: Sequence[str], place: Place, growing: bool) -> Iterator[Line]:
     with file.open("rb") as stream:
         header = stream.readline()
-        if not header.endswith(b"\n") and follow:
+        if not header.endswith(b"\n") and growing:
             return
         pick = _picker(header, names, str(file))
         if place.offset:
             if file.stat().st_size < place.offset:
                 raise ValueError(f"{file} is shorter than what was read of it before.")
             stream.seek(place.offset)
-        yield from _lines(stream, pick, place, follow)
+        yield from _lines(stream, pick, place, growing)
 
 
 def _stdin(names: Sequence[str], place: Place) -> Iterator[Line]:
@@ -96,16 +98,16 @@ def _stdin(names: Sequence[str], place: Place) -> Iterator[Line]:
     for _ in range(place.row):
         if not stream.readline():
             return
-    yield from _lines(stream, pick, place, follow=False)
+    yield from _lines(stream, pick, place, growing=False)
 
 
 def _lines(
-    stream: BinaryIO, pick: Callable[[str], Any], place: Place, follow: bool
+    stream: BinaryIO, pick: Callable[[str], Any], place: Place, growing: bool
 ) -> Iterator[Line]:
     offset = stream.tell() if stream.seekable() else place.offset
     row = place.row
     while line := stream.readline():
-        if follow and not line.endswith(b"\n"):
+        if growing and not line.endswith(b"\n"):
             return  # it is still being written
         offset, row = offset + len(line), row + 1
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -134,10 +136,16 @@ def _picker(header: bytes, names: Sequence[str], where: str) -> Callable[[str], 
     return pick
 
 
-def _parquet(file: Path, names: Sequence[str], place: Place, follow: bool) -> Iterator[Line]:
+def _parquet(file: Path, names: Sequence[str], place: Place, growing: bool) -> Iterator[Line]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(file)
+    try:
+        table = pq.ParquetFile(file)
+    except pa.ArrowInvalid as error:
+        if growing:
+            return  # its end, which tells what is in it, is still to be written
+        raise ValueError(f"{file} cannot be read: {error}") from error
     missing = [name for name in names if name not in table.schema_arrow.names]
     if missing:
         raise ValueError(f"{file} has no column {', '.join(missing)}.")
