@@ -67,8 +67,12 @@ def cluster(results: dict[str, Any]) -> str:
     measured = table(
         ["", "one worker, s", "two workers, s", "gain"],
         [
-            [job, f"{one[job]:.2f}", f"{two[job]:.2f}", f"{gains[job]:.2f}"]
-            for job in ("summarise", "gradient")
+            [name, f"{one[job]:.2f}", f"{two[job]:.2f}", f"{gains[job]:.2f}"]
+            for job, name in (
+                ("summarise", "`summarise`"),
+                ("gradient", "exact gradient"),
+                ("products", "plain matrix products, for comparison"),
+            )
         ],
     )
     ahead = table(
@@ -86,9 +90,9 @@ def cluster(results: dict[str, Any]) -> str:
     return (
         f"`python -m benchmarks.cluster` ({where(results)}): N = {results['N']:,}, M = "
         f"{results['M']}, D = {results['D']}, workers of one thread, parts in their memory. The "
-        f"two cores also run the scheduler and the client. This is one run, in {results['parts']} "
-        f"parts, on a machine whose speed varies by more than a tenth; more than two is noise, and "
-        f"smaller parts gain less.\n\n{measured}\n\n"
+        f"two cores also run the scheduler and the client, and the machine is shared: plain matrix "
+        "products in the same workers, which need nothing of each other, tell what a second core "
+        f"is worth at that time.\n\n{measured}\n\n"
         f"Reductions without work, of 2 to 256 parts and sums of 1 to 10⁶ numbers, cost "
         f"{1e3 * cost['call']:.0f} ms a call, {1e3 * cost['task']:.1f} ms a part, "
         f"{1e3 * cost['level']:.0f} ms a level of the tree and {1e9 * cost['byte']:.1f} ns a byte "

@@ -32,7 +32,7 @@ def keep_compiled_code(folder: str | os.PathLike[str] | None = None) -> Path | N
     except (OSError, RuntimeError):
         return None  # it is only slower without
     config.update("jax_compilation_cache_dir", str(chosen))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return chosen
 
 

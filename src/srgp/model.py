@@ -81,7 +81,7 @@ class Model(OnDevice):
         object.__setattr__(self, "noise", noise)
         object.__setattr__(self, "inducing", as_inputs(self.inducing, "inducing"))
         # Traces the kernel without computing it: lengthscales that do not fit are named here.
-        jax.eval_shape(self.kernel.covariance, self.inducing, self.inducing)
+        jax.eval_shape(_covariance, self.kernel, self.inducing)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some of kernel, noise, inducing, approximation changed."""
@@ -126,6 +126,11 @@ class Model(OnDevice):
 
 
 pytree.register(Model, ("kernel", "noise", "inducing"), ("approximation",))
+
+
+@jax.jit  # so that it is traced once for a kind of kernel and a number of inducing inputs
+def _covariance(kernel: Kernel, R: Float[Array, "M D"]) -> Float[Array, "M M"]:
+    return kernel.covariance(R, R)
 
 
 def describe(kernel: Kernel) -> tuple[Any, ...]:

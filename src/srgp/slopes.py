@@ -238,13 +238,14 @@ def pullback(
     w: Float[Array, " B"] | None = None,
 ) -> tuple[Kernel, Float[Array, "M D"]]:
     """Σ ⟨cotangent, ∂K⟩ in kernel and R, where K = k(R, X) Diag(√w) is at hand; w = 1 if none."""
-    if not is_se(kernel):
+    if not is_stationary(kernel):
         _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, X), kernel, R)
         return back(cotangent if w is None else cotangent * jnp.sqrt(w))
     # As products with the monomials of x: two passes over (M, B) instead of two for each input.
     x, squares = _centred(kernel, R, X)
     d = x.shape[1]
-    m = (-cotangent * K) @ jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1)
+    along, extra = _along_distance(kernel, R, X, K, cotangent, w)
+    m = along @ jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1)
     r = kernel._select(R) - _centre(kernel, R)
     scales = jnp.broadcast_to(kernel.lengthscales, (d,))
     at_R = (r * m[:, :1] - m[:, 1 : d + 1]) / scales**2
@@ -253,19 +254,33 @@ def pullback(
         second = jnp.sum(second, keepdims=True)
     at_scales = -(second + jnp.sum(m[:, d + 1 :], 0)) / jnp.ravel(kernel.lengthscales) ** 3
     _, unravel = ravel_pytree(kernel)
-    at_variance = -jnp.sum(m[:, 0]) / kernel.variance
+    at_variance = jnp.sum(cotangent * K) / kernel.variance
     everywhere = jnp.asarray(_columns(kernel, R.shape[1]))
     return (
-        unravel(jnp.concatenate([jnp.ravel(at_variance), at_scales])),
+        unravel(jnp.concatenate([jnp.ravel(at_variance), at_scales, *extra])),
         jnp.zeros_like(R).at[:, everywhere].set(at_R),
     )
+
+
+def _along_distance(
+    kernel: Stationary, R: Array, X: Array, K: Array, cotangent: Array, w: Array | None
+) -> tuple[Array, list[Array]]:
+    """cotangent ∘ 2 ∂K/∂r², and the pull-back to the parameters of the profile itself."""
+    if is_se(kernel):
+        return -cotangent * K, []
+    if w is not None:
+        cotangent = cotangent * jnp.sqrt(w)
+    r2 = kernel.squared_distance(kernel._select(R), kernel._select(X))
+    G = 2.0 * kernel.variance * jax.jvp(kernel.profile, (r2,), (jnp.ones_like(r2),))[1]
+    extra = [jnp.sum(cotangent * E)[None] for E in _extra_derivatives(kernel, r2)]
+    return cotangent * G, extra
 
 
 def pullback_inducing(
     kernel: Kernel, R: Float[Array, "M D"], Krr: Float[Array, "M M"], cotangent: Float[Array, "M M"]
 ) -> tuple[Kernel, Float[Array, "M D"]]:
     """Σ ⟨cotangent, ∂k(R, R)⟩ in kernel and R, for a symmetric cotangent."""
-    if is_se(kernel):
+    if is_stationary(kernel):
         at_kernel, at_rows = pullback(kernel, R, R, Krr, cotangent)
         return at_kernel, 2.0 * at_rows  # R stands for rows and for columns
     _, back = jax.vjp(lambda kernel, R: kernel.covariance(R, R), kernel, R)

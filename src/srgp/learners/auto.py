@@ -27,6 +27,7 @@ WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less t
 # an optimism of about M/2B a row, which is little beside the signal but not beside noise.
 QUIET = 0.35
 FEW_EPOCHS = 3  # of SRGP, on data too many for an exact gradient
+ENOUGH = 3_000_000  # rows of those epochs, where one epoch has not as many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Auto:
         elif not is_structured(model.approximation):
             watched.follow(Exact(iterations=10))
         elif not improved:
-            watched.follow(SRGP(epochs=FEW_EPOCHS, learning_rate=0.03))
+            epochs = math.ceil(min(FEW_EPOCHS, ENOUGH / task.rows))
+            watched.follow(SRGP(epochs=epochs, learning_rate=0.03))
 
     def _sizes(self, size: int, rows: int) -> list[int]:
         """Rows of the samples, each less than half of what an exact gradient takes."""
