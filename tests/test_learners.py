@@ -5,6 +5,7 @@ One small problem serves most tests, so that its compiled steps are shared: a si
 """
 
 import importlib
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from srgp import kernels as k
 from srgp import sensitivity
 from srgp.learners import History, Record, as_learner, stepping
 from srgp.learners.base import Report, batch_shape
+from srgp.parameters import Coordinates
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 6, (600, 1))
@@ -545,6 +547,36 @@ def test_refused_steps_are_counted_and_reported() -> None:
     assert result.history.column("refused") == [5, 5]  # one batch an epoch warms up
     assert result.bound == pytest.approx(bound_at(START), rel=1e-12)
     assert c[0].filename == __file__
+
+
+def test_impossible_sums_give_no_gradient_and_theta_coasts() -> None:
+    """Staying where the step is refused, all rows as one batch would be refused for ever."""
+    module = importlib.import_module("srgp.learners.srgp")
+    with jax.enable_x64(True):
+        coordinates = Coordinates.of(START)
+        adam = stepping.as_optimizer("adam")
+        values = coordinates.values(START)
+        good = sensitivity.block_parts(START, X, y, np.ones(600))
+        made, *rest = good
+        too_much = (made._replace(raw=made.raw._replace(c=0.5 * made.raw.c)), *rest)
+        memory = adam.init(values)
+        refused, places = [], [values]
+        for parts in (good, too_much, too_much):
+            state = module._nothing(START, parts)
+            values, memory, _, _, wrong = module._step(
+                (adam, ()), coordinates, values, memory, state, parts, 1.0, 0.01
+            )
+            refused.append(int(wrong))
+            places.append(values)
+    assert refused == [0, 1, 1]
+    first, second, third = (
+        np.concatenate([np.ravel(b[n] - a[n]) for n in sorted(a)])
+        for a, b in itertools.pairwise(places)
+    )
+    # Adam without a gradient: the direction stays, the length shrinks.
+    for later in (second, third):
+        np.testing.assert_array_equal(np.sign(later), np.sign(first))
+    assert np.abs(third).max() < np.abs(second).max() < np.abs(first).max()
 
 
 def test_data_of_any_scale_are_learned_or_refused_aloud() -> None:

@@ -38,7 +38,8 @@ class Auto:
     2. VFE, many rows and little noise: mini-batches of all data with `Sites`, kept if the bound of
        all data is better for it. Otherwise: L-BFGS on samples four times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
-       the samples were the last: a few epochs of `SRGP` (V̄ = 0), or a few exact steps.
+       the samples were the last: up to three epochs of `SRGP`, one where it has three million rows
+       or more (V̄ = 0), or a few exact steps.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.

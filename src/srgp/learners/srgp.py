@@ -214,15 +214,16 @@ def _step(
     after = jax.tree.map(jnp.add, state, batch)
     psi, at_model = step_gradient(model, state, after, FLOOR)
     limit = most(model, batch)
-    # Beyond what is possible the sums of earlier θ are worth nothing: no step, as if it gave NaN,
-    # and the recursion restarts from this batch.
+    # Beyond what is possible the sums are worth nothing, nor is NaN: the recursion restarts from
+    # this batch, and θ coasts on what the optimiser remembers. Staying, all rows as one batch would
+    # be refused for ever.
     possible = psi <= limit + 1e-6 * jnp.abs(limit)
     after = jax.tree.map(lambda both, one: jnp.where(possible, both, one), after, batch)
-    at_model = jax.tree.map(lambda g: jnp.where(possible, g, jnp.nan), at_model)
+    at_model = jax.tree.map(lambda g: jnp.where(possible, g, 0.0), at_model)
     gradient = coordinates.gradient(values, at_model)
     new_values, new_memory, wrong = ascend(
         optimizer, priors, coordinates, values, memory, gradient, prior_share, rate
     )
     # While warming up, the optimiser does not remember either.
     memory = jax.tree.map(lambda new, old: jnp.where(rate > 0.0, new, old), new_memory, memory)
-    return new_values, memory, after, psi, wrong
+    return new_values, memory, after, psi, jnp.maximum(wrong, 1 - possible.astype(int))
