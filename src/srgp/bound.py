@@ -1,6 +1,5 @@
 """From statistics to the (bound of the) log marginal likelihood, term by term."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -10,7 +9,8 @@ from jaxtyping import Float
 
 from srgp.approximations import Approximation
 from srgp.checks import finite
-from srgp.linalg import cholesky, log_determinant, report_jitter
+from srgp.compiled import quick_jit
+from srgp.linalg import cholesky, inverse_lower, log_determinant, report_jitter
 from srgp.model import Model
 from srgp.precision import Array, Scalar, double
 from srgp.statistics import Statistics, Sums, at_noise, check_belongs
@@ -42,6 +42,7 @@ class WeightPosterior(NamedTuple):
 
     mean: Float[Array, "M *Q"]
     lower: Float[Array, "M M"]
+    root: Float[Array, "M M"]  # L⁻ᵀ
     projected: Float[Array, "M *Q"]  # L⁻¹b
     jitter: Scalar
 
@@ -52,7 +53,7 @@ def condition(sums: Sums) -> WeightPosterior:
     lower, jitter = cholesky(B, jnp.diagonal(B))
     projected = jax.scipy.linalg.solve_triangular(lower, sums.b, lower=True)
     mean = jax.scipy.linalg.solve_triangular(lower, projected, lower=True, trans=1)
-    return WeightPosterior(mean, lower, projected, jitter)
+    return WeightPosterior(mean, lower, inverse_lower(lower).T, projected, jitter)
 
 
 def terms(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[Array, WeightPosterior]:
@@ -88,7 +89,7 @@ def bound_terms(model: Model, statistics: Statistics) -> BoundTerms:
     complexity -0.3466, fit -0.2500, -1.5155
     """
     check_belongs(model, statistics)
-    values, weights = _terms(model.approximation, statistics.sums, model.noise)
+    values, weights = compiled_terms(model.approximation, statistics.sums, model.noise)
     report_weights(weights)
     return BoundTerms(*finite(np.asarray(values), "the bound").tolist())
 
@@ -116,4 +117,4 @@ def report_weights(weights: WeightPosterior) -> None:
     )
 
 
-_terms = functools.partial(jax.jit, static_argnums=0)(terms)
+compiled_terms = quick_jit(terms, static_argnums=0)

@@ -28,6 +28,7 @@ from srgp.collapsed import (
     raw_value_and_cotangents,
     whitened_value_and_cotangents,
 )
+from srgp.compiled import quick_jit
 from srgp.linalg import Whitener, assemble, quiet_blas
 from srgp.model import Basis, Model, lower_of, whitener_of
 from srgp.precision import EPS, Array, HostArray, Scalar, double
@@ -151,7 +152,7 @@ class _Kernel:
         return kernel_matrix(self.model.kernel, self.model.inducing, X, w)
 
 
-@functools.partial(jax.jit, donate_argnums=2)
+@functools.partial(quick_jit, donate_argnums=2)
 def _add_block(
     model: Model,
     whiten: Whitener | None,
@@ -165,7 +166,7 @@ def _add_block(
     return _plus(total, raw_sums(model.kernel, W, X, y, w))
 
 
-@jax.jit
+@quick_jit
 def _cotangents(
     model: Model, whiten: Whitener | None, raw: Raw
 ) -> tuple[Scalar, RawCotangent, Model]:
@@ -191,7 +192,7 @@ def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
     return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b)
 
 
-@functools.partial(jax.jit, donate_argnums=3)
+@functools.partial(quick_jit, donate_argnums=3)
 def _pull_block(
     model: Model,
     at: RawCotangent,

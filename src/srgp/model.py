@@ -14,6 +14,7 @@ from jaxtyping import Float
 from srgp import pytree
 from srgp.approximations import VFE, Approximation
 from srgp.checks import as_inputs, as_positive
+from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
 from srgp.precision import Array, OnDevice, Scalar, double, is_traced
@@ -168,7 +169,7 @@ def _factorise(model: Model) -> Basis:
     return Basis(kernel, R, whiten, noise)
 
 
-@jax.jit
+@quick_jit
 def whitener_of(kernel: Kernel, R: Float[Array, "M D"]) -> Whitener:
     """The factor of K_RR, ready for products."""
     return whitener(*lower_of(kernel, R))

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,14 @@ from jaxtyping import Float, Key
 from numpy.typing import ArrayLike
 
 from srgp.approximations import Approximation, unexplained
-from srgp.bound import condition, report_weights
+from srgp.bound import compiled_terms, report_weights
 from srgp.checks import as_count, as_inputs, finite, padded_blocks, shared_variance
+from srgp.compiled import quick_jit
 from srgp.kernels.nonstationary import noise_at
-from srgp.linalg import inverse_lower, sample_normal
+from srgp.linalg import sample_normal
 from srgp.model import Basis, Model
 from srgp.precision import Array, OnDevice, Scalar, Seed, as_key, double
-from srgp.statistics import Statistics, Sums, at_noise, check_belongs
+from srgp.statistics import Statistics, Sums, check_belongs
 
 # Points are predicted in blocks of one of these sizes, so that each is compiled once.
 PREDICTION_ROWS = (1, 32, 1024)
@@ -185,18 +185,12 @@ def _rows_for(points: int) -> int:
 def _weights(
     approximation: Approximation, sums: Sums, noise: Scalar
 ) -> tuple[jax.Array, jax.Array]:
-    weights, root = _condition(approximation, sums, noise)
+    _, weights = compiled_terms(approximation, sums, noise)
     report_weights(weights)
-    return weights.mean, root
+    return weights.mean, weights.root
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _condition(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[Any, jax.Array]:
-    weights = condition(at_noise(approximation, sums, noise))
-    return weights, inverse_lower(weights.lower).T
-
-
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def predict_latent(
     approximation: Approximation,
     basis: Basis,

@@ -22,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from srgp.kernels import SE, Kernel, Stationary
+from srgp.kernels.stationary import distances, is_stationary
 from srgp.linalg import assemble, gram_rows
 from srgp.precision import Array, HostArray, Scalar
 
@@ -60,14 +61,6 @@ class Products(NamedTuple):
     kappa: Float[Array, " P"]
 
 
-def is_stationary(kernel: Kernel) -> TypeGuard[Stationary]:
-    """Whether the kernel is v ρ(r²) with r² from lengthscales, and nothing else."""
-    if not isinstance(kernel, Stationary):
-        return False
-    kind, plain = type(kernel), Stationary
-    return kind.matrix is plain.matrix and kind.squared_distance is plain.squared_distance
-
-
 def is_se(kernel: Kernel) -> TypeGuard[SE]:
     """Whether the kernel is v exp(−r²/2), not just derived from it."""
     return isinstance(kernel, SE) and is_stationary(kernel) and type(kernel).profile is SE.profile
@@ -78,22 +71,17 @@ def kernel_matrix(
 ) -> Float[Array, "M B"]:
     """K = k(R, X) Diag(√w), for use outside of compiled code.
 
-    In two calls where it can be: compiled together, distances and exponentials take twice as long.
-    The weights come along at no cost here, and every sum over rows is one of products of K.
+    In two calls where it can be, see `distances`. The weights come along at no cost here, and every
+    sum over rows is one of products of K.
     """
     if is_stationary(kernel):
-        return _profile(kernel, _distances(kernel, R, X), w)
+        return _profile(kernel, distances(kernel, R, X), w)
     return _covariance(kernel, R, X, w)
 
 
 @jax.jit
-def _distances(kernel: Stationary, R: Array, X: Array) -> Array:
-    return kernel.squared_distance(kernel._select(R), kernel._select(X))
-
-
-@jax.jit
 def _profile(kernel: Stationary, r2: Array, w: Array) -> Array:
-    return kernel.variance * kernel.profile(r2) * jnp.sqrt(w)
+    return kernel.at_distance(r2) * jnp.sqrt(w)
 
 
 @jax.jit
@@ -320,7 +308,7 @@ def _extra_derivatives(kernel: Stationary, r2: Array) -> list[Array]:
         changed = jax.tree.map(lambda leaf: leaf, kernel)  # a copy, without checks
         for name, value in unravel(values).items():
             object.__setattr__(changed, name, value)
-        return kernel.variance * changed.profile(r2)
+        return changed.at_distance(r2)
 
     basis = np.eye(len(values))
     return [jax.jvp(profile, (values,), (jnp.asarray(e),))[1] for e in basis]

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike
 from srgp.approximations import PITC, Approximation, Observation, Projection
 from srgp.blas import add_gram, grouped, in_order, mirrored, solve_rows, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
+from srgp.compiled import quick_jit
+from srgp.kernels import Stationary
+from srgp.kernels.stationary import distances, is_stationary
 from srgp.linalg import gram_rows, quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import Array, Scalar, double
@@ -275,26 +278,34 @@ def _kept_noise(approximation: Approximation, basis: Basis) -> Scalar:
     return jnp.ones(()) if approximation.noise_free else basis.noise
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _asked(
     approximation: Approximation,
     basis: Basis,
+    r2: Float[Array, "B M"] | None,
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
 ) -> Float[Array, "B M"]:
-    """What `observe` wants whitened: k(X, R), in units of the noise where that is known before."""
-    asked = []
+    """What `observe` wants whitened: k(X, R), in units of the noise where that is known before.
+
+    r2: the distances of a stationary kernel, made in a call of their own.
+    """
+    kernel, asked = basis.kernel, []
 
     def project(X: Array, scale: Array) -> tuple[Array, Array]:
-        asked.append(basis.kernel.covariance(X, basis.inducing) * scale[:, None])
+        if r2 is None:
+            K = kernel.covariance(X, basis.inducing)
+        else:
+            K = cast(Stationary, kernel).at_distance(r2)
+        asked.append(K * scale[:, None])
         return asked[0].T, scale
 
     observe(approximation, basis, X, y, weights, _kept_noise(approximation, basis), project)
     return asked[0]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _seen(
     approximation: Approximation,
     basis: Basis,
@@ -328,15 +339,17 @@ def _group_sums(
     its digits however ill-conditioned K_RR is.
     """
     A, parts = np.zeros(lower.shape, order="F"), []
+    kernel = basis.kernel
     for block in blocks:
-        rows = np.array(_asked(approximation, basis, *block))
+        r2 = distances(kernel, block[0], basis.inducing) if is_stationary(kernel) else None
+        rows = np.array(_asked(approximation, basis, r2, *block))
         solve_rows(lower, rows)
         squares = np.einsum("bm,bm->b", rows, rows)
-        changed, y, *totals = _seen(approximation, basis, rows, squares, *block)
+        changed, targets, *totals = _seen(approximation, basis, rows, squares, *block)
         if changed is not None:
             rows = np.ascontiguousarray(changed)
         add_gram(rows, A)
-        y = np.asarray(y)
+        y = np.asarray(targets)
         parts.append((rows.T @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
     return as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
 

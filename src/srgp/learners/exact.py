@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from srgp.checks import as_count
+from srgp.compiled import quick_jit
 from srgp.gradient import exact_gradient
 from srgp.learners.base import Listener, Report, Task
 from srgp.model import Model
@@ -141,12 +142,12 @@ class Objective:
         return float(bound), float(prior), np.asarray(flat)
 
 
-@jax.jit
+@quick_jit
 def _model(coordinates: Coordinates, values: Values) -> Model:
     return coordinates.model(values)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _gradient(
     priors: tuple[tuple[str, Prior], ...],
     coordinates: Coordinates,
