@@ -21,6 +21,7 @@ from reference import gradients as differences
 import srgp
 from srgp import collapsed, gradient, sensitivity, slopes
 from srgp import kernels as k
+from srgp.kernels.stationary import is_stationary
 from srgp.sources import as_source
 
 sites = importlib.import_module("srgp.learners.sites")
@@ -205,7 +206,7 @@ def shifted_problem(shift: float) -> Problem:
 @pytest.mark.parametrize("name", FAST)
 def test_fast_slopes_equal_those_of_any_kernel(name: str) -> None:
     kernel = jax.tree.map(jnp.asarray, FAST[name])
-    assert slopes.is_stationary(kernel)
+    assert is_stationary(kernel)
     for shift in (0.0, 1e3):
         p = shifted_problem(shift)
         K = kernel.covariance(p.R, p.X) * np.sqrt(p.weights)
@@ -254,7 +255,7 @@ def test_pullback_equals_reverse_differentiation(name: str) -> None:
 
 def test_other_kernels_are_not_taken_for_stationary_ones() -> None:
     kernels = [k.Periodic(), k.SE() + k.SE(), 2.0 * k.SE(), k.Linear(), k.White()]
-    assert not any(slopes.is_stationary(kernel) for kernel in kernels)
+    assert not any(is_stationary(kernel) for kernel in kernels)
 
 
 @pytest.mark.parametrize("name", ["Warped", "Steeper"])

@@ -76,10 +76,10 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
     raw = reduced(source, _first_pass, model, whiten, rows_there, kept)
     value, at, through_K = _cotangents(model, whiten, raw)
-    if whiten is not None and whiten.condition <= PULLS_DIRECTLY:
+    if whiten is not None and float(whiten.condition) <= PULLS_DIRECTLY:
         at, whiten = _unwhitened(whiten, at), None
     pulled = reduced(source, _second_pass, model, at, whiten, rows_there, kept)
-    return value, jax.tree.map(jnp.add, through_K, pulled)
+    return value, jax.tree.map(np.add, through_K, pulled)
 
 
 def _first_pass(
@@ -103,7 +103,7 @@ def _second_pass(
 ) -> Model:
     """The derivatives in these sums, pulled back through all blocks."""
     kernel = kept or _Kernel(model, room=0)
-    gradient = jax.tree.map(jnp.zeros_like, model)
+    gradient = jax.tree.map(np.zeros_like, model)
     for block in source.batches(rows or part_rows(model, source)):
         gradient = _pull_block(model, at, whiten, gradient, kernel.again(*block), *block)
     return gradient

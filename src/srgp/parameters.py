@@ -66,7 +66,7 @@ class Coordinates:
     def values(self, model: Model) -> Values:
         """What is learned, unconstrained."""
         return {
-            name: self._unit(name, jnp.log(leaf) if positive else jnp.asarray(leaf), 1.0)
+            name: self._unit(name, np.log(leaf) if positive else np.asarray(leaf), 1.0)
             for name, positive, free, leaf in self._rows(model)
             if free
         }
@@ -87,7 +87,7 @@ class Coordinates:
     def _constrain(self, name: str, positive: bool, value: Array) -> Array:
         return jnp.exp(value) if positive else self._unit(name, value, -1.0)
 
-    def _unit(self, name: str, value: Array, sign: float) -> Array:
+    def _unit(self, name: str, value: Any, sign: float) -> Any:
         return value * self.scale ** (-sign) if name == "inducing" else value
 
     def _rows(self, model: Model) -> Iterable[tuple[str, bool, bool, Array]]:

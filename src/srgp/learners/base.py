@@ -14,6 +14,7 @@ import numpy as np
 
 from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
+from srgp.compiled import quick_jit
 from srgp.learners.journal import Forgetful, Journal
 from srgp.linalg import levels_to_the_caller, quiet, quiet_blas
 from srgp.model import Model
@@ -215,7 +216,13 @@ def _job(task: Task, learner: Learner, model: Model) -> dict[str, Any]:
 
 def as_model(task: Task, values: Values) -> Model:
     """The model at these values, in NumPy arrays."""
-    return jax.tree.map(np.asarray, task.coordinates.model(values))
+    return jax.tree.map(np.asarray, model_at(task.coordinates, values))
+
+
+@quick_jit
+def model_at(coordinates: Coordinates, values: Values) -> Model:
+    """The model at these values, in compiled code."""
+    return coordinates.model(values)
 
 
 def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:

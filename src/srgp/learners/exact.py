@@ -15,7 +15,7 @@ from jaxtyping import Float
 from srgp.checks import as_count
 from srgp.compiled import quick_jit
 from srgp.gradient import exact_gradient
-from srgp.learners.base import Listener, Report, Task
+from srgp.learners.base import Listener, Report, Task, model_at
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, log_prior
 from srgp.precision import Array, Scalar
@@ -137,14 +137,9 @@ class Objective:
         """Bound, log prior, and the gradient of their sum."""
         task = self.task
         values = ravel_pytree(task.start)[1](jnp.asarray(x))
-        bound, at_model = exact_gradient(_model(task.coordinates, values), task.source, self.rows)
+        bound, at_model = exact_gradient(model_at(task.coordinates, values), task.source, self.rows)
         prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.prior_share)
         return float(bound), float(prior), np.asarray(flat)
-
-
-@quick_jit
-def _model(coordinates: Coordinates, values: Values) -> Model:
-    return coordinates.model(values)
 
 
 @functools.partial(quick_jit, static_argnums=0)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
 from srgp.gradient import raw_pullback
-from srgp.learners.base import Listener, Task, batch_shape, chunks
+from srgp.learners.base import Listener, Task, batch_shape, chunks, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -110,7 +110,7 @@ class Sites:
             share = schedule(done / (self.epochs * steps))
             rate = float(guard.factor) * self.learning_rate * share
             pieces = list(chunks(batch, rows))
-            model = _model(task.coordinates, state.values)
+            model = model_at(task.coordinates, state.values)
             matrices = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
             raw = None
             for K, piece in zip(matrices, pieces, strict=True):
@@ -184,11 +184,6 @@ def check_learnable(model: Model) -> None:
             f"srgp.Sites learns the VFE bound, the model has {model.approximation!r}: learn it "
             "with srgp.Exact or srgp.SRGP, or use approximation=srgp.VFE() for learning."
         )
-
-
-@jax.jit
-def _model(coordinates: Coordinates, values: Values) -> Model:
-    return coordinates.model(values)
 
 
 @jax.jit

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
-from srgp.learners.base import Listener, Task, batch_shape
+from srgp.learners.base import Listener, Task, batch_shape, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -114,7 +114,7 @@ class SRGP:
             # Over a whole epoch the gradients sum up to that of the bound: none may be missing.
             whole = self.restart is not None and length == steps
             steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
-            model = _model(task.coordinates, values)
+            model = model_at(task.coordinates, values)
             parts = reduced(batch, _batch_parts, model, None if spread else rows)
             if state is None:
                 state = _nothing(model, parts)
@@ -174,11 +174,6 @@ class Place(NamedTuple):
     mean: Values  # of the last θ
     averaged: int  # so many of them
     done: int  # steps
-
-
-@jax.jit
-def _model(coordinates: Coordinates, values: Values) -> Model:
-    return coordinates.model(values)
 
 
 @jax.jit
