@@ -68,7 +68,10 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def solve_rows(lower: np.ndarray, rows: np.ndarray) -> None:
-    """rows ← rows L⁻ᵀ in place, by substitution: L (M, M) in columns, rows (B, M) in rows."""
+    """rows ← rows L⁻ᵀ in place, by substitution: L (M, M) in columns, rows (B, M) in rows.
+
+    In place even where NumPy takes `rows` for read-only, as it does the memory of a JAX array.
+    """
     _check(lower.T, rows)
     B, M = rows.shape
     where = b"L", b"L", b"N", b"N"  # the factor on the left, lower, as it is, with its diagonal

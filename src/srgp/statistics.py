@@ -342,7 +342,8 @@ def _group_sums(
     kernel = basis.kernel
     for block in blocks:
         r2 = distances(kernel, block[0], basis.inducing) if is_stationary(kernel) else None
-        rows = np.array(_asked(approximation, basis, r2, *block))
+        asked = _asked(approximation, basis, r2, *block)
+        rows = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
         solve_rows(lower, rows)
         squares = np.einsum("bm,bm->b", rows, rows)
         changed, targets, *totals = _seen(approximation, basis, rows, squares, *block)
