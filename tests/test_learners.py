@@ -556,7 +556,7 @@ def test_impossible_sums_give_no_gradient_and_theta_coasts() -> None:
         coordinates = Coordinates.of(START)
         adam = stepping.as_optimizer("adam")
         values = coordinates.values(START)
-        good = sensitivity.block_parts(START, X, y, np.ones(600))
+        good = sensitivity.batch_parts(START, [(X, y, np.ones(600))])
         made, *rest = good
         too_much = (made._replace(raw=made.raw._replace(c=0.5 * made.raw.c)), *rest)
         memory = adam.init(values)
@@ -693,7 +693,7 @@ class TestRobustSteps:
                 model = srgp.Model(srgp.kernels.SE(), noise, p.R, approximation)
                 with jax.enable_x64(True):
                     at = jax.tree.map(jnp.asarray, model)
-                    parts = sensitivity.block_parts(at, p.X, p.y, p.weights)
+                    parts = sensitivity.batch_parts(at, [(p.X, p.y, p.weights)])
                     limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
                 bound = srgp.log_bound(model, srgp.summarise(model, p.X, p.y, p.weights))
                 assert bound <= limit
@@ -701,7 +701,7 @@ class TestRobustSteps:
         silent = srgp.Model(1e-12 * srgp.kernels.SE(), 1.0, p.R)
         with jax.enable_x64(True):
             at = jax.tree.map(jnp.asarray, silent)
-            parts = sensitivity.block_parts(at, p.X, 0.0 * p.y, p.weights)
+            parts = sensitivity.batch_parts(at, [(p.X, 0.0 * p.y, p.weights)])
             limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
         bound = srgp.log_bound(silent, srgp.summarise(silent, p.X, 0.0 * p.y, p.weights))
         assert bound == pytest.approx(limit, abs=1e-6)

@@ -46,6 +46,7 @@ LAYERS = [
     "tables",
     "scaling",
     "slopes",
+    "moments",
     "collapsed",
     "sensitivity",
     "gradient",

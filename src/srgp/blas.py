@@ -13,11 +13,14 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_blas
+
+# A millisecond or two of one core: a thread takes part of one to be started and to answer.
+WORTH_THREADS = 1e8
 
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
@@ -45,6 +48,21 @@ def workers() -> int:
         return 1
     allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     return min(len(allowed(0)), MOST_WORKERS)
+
+
+class AtOnce(Executor):
+    """Does work where it is submitted: what is small costs less than handing it over."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Its result is there already."""
+        done: Future[Any] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done
+
+
+def executor(flops: float) -> Executor:
+    """For jobs of so many flops together: threads, one for each core, where they pay."""
+    return ThreadPoolExecutor(workers()) if flops > WORTH_THREADS else AtOnce()
 
 
 def in_order(
@@ -91,8 +109,10 @@ def add_gram(rows: np.ndarray, total: np.ndarray) -> None:
 
 
 def mirrored(lower: np.ndarray) -> np.ndarray:
-    """The symmetric matrix of a lower half."""
-    return np.tril(lower) + np.tril(lower, -1).T
+    """The symmetric matrix of a lower half, above which there are zeros."""
+    both = lower + lower.T
+    both[np.diag_indices_from(both)] *= 0.5  # twice a number, and half of that, are exact
+    return both
 
 
 def _check(*arrays: np.ndarray) -> None:

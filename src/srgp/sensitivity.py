@@ -8,6 +8,7 @@ row's noise depends on all of R, and the derivative is dense.
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import jax
@@ -26,10 +27,11 @@ from srgp.collapsed import (
     raw_value_and_cotangents,
     value_and_cotangents,
 )
-from srgp.linalg import assemble, cholesky, steadied, whitener
+from srgp.linalg import assemble, cholesky, quiet_blas, steadied, whitener
 from srgp.model import Basis, Model
+from srgp.moments import BLOCK, se_products
 from srgp.precision import Array, HostArray, Scalar, double
-from srgp.slopes import Raw, Slopes, kernel_matrix, products, pullback_inducing, slopes
+from srgp.slopes import Raw, Slopes, is_se, kernel_matrix, products, pullback_inducing, slopes
 from srgp.statistics import Sums, block_sums, rows_for
 
 # Bytes of temporary memory up to which the C library's allocator keeps pages that were used before.
@@ -63,8 +65,19 @@ def is_structured(approximation: Approximation) -> bool:
     return approximation.share == 0.0 and not isinstance(approximation, PITC)
 
 
-def block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts:
-    """The contribution of a block of rows at θ; blocks of the same θ add."""
+def batch_parts(model: Model, blocks: Iterable[tuple[HostArray, ...]]) -> Parts:
+    """The contribution of a batch at θ, in checked blocks of one shape; those of one θ add."""
+    if not (is_structured(model.approximation) and is_se(model.kernel)):
+        return functools.reduce(_add, (_block_parts(model, *block) for block in blocks))
+    if not isinstance(model.approximation, TighterVFE):
+        return se_products(model.kernel, model.inducing, blocks), np.zeros(()), np.zeros(0)
+    blocks = list(blocks)
+    slopes = [_regulariser_slope(model, X, w) for X, _, w in blocks]
+    a, at_a = functools.reduce(_add, slopes)
+    return se_products(model.kernel, model.inducing, blocks), a, at_a
+
+
+def _block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts:
     if is_structured(model.approximation):
         K = kernel_matrix(model.kernel, model.inducing, X, w)
         return _structured_parts(model, K, X, y, w)
@@ -82,6 +95,8 @@ def block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts
 def parts_rows(model: Model, count: int) -> int:
     """Rows of a block: as for statistics, but fewer where many derivatives are held at once."""
     M, D = model.inducing.shape
+    if is_structured(model.approximation) and is_se(model.kernel):
+        return rows_for(model, count, at_most=max(BLOCK // M, 256))
     # One copy of k(R, X) for each input, or of its derivative in each direction.
     copies = 8 * M * (D + 1 if is_structured(model.approximation) else TOGETHER)
     return rows_for(model, count, at_most=max(ARENA // copies, 64))
@@ -175,6 +190,7 @@ def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
     return jax.tree.unflatten(jax.tree.structure(model), [*jax.tree.leaves(kernel), noise, R])
 
 
+@jax.jit
 def _regulariser_slope(model: Model, X: Array, w: Array) -> tuple[Scalar, Array]:
     """TighterVFE: a = ½ Σ log(1 + w d/σ²) and its derivative, a vector that adds over batches."""
     flat, unravel = ravel_pytree(model)
@@ -310,10 +326,8 @@ def sensitivities(
     y = as_targets(y, len(X))
     weights = as_weights(sample_weight, len(X))
     at = jax.tree.map(jnp.asarray, model)
-    total: Any = None
-    for block in padded_blocks((X, y, weights), parts_rows(model, len(X))):
-        parts = block_parts(at, *block)
-        total = parts if total is None else _add(total, parts)
+    with quiet_blas():
+        total = batch_parts(at, padded_blocks((X, y, weights), parts_rows(model, len(X))))
     return Sensitivities(model, jax.tree.map(np.asarray, _as_state(at, total)))
 
 

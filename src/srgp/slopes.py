@@ -13,7 +13,7 @@ Everything is a sum over rows of data, and adds over batches as the statistics d
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jaxtyping import Float
 
 from srgp.kernels import SE, Kernel, Stationary
 from srgp.kernels.stationary import distances, is_stationary
-from srgp.linalg import assemble, gram_rows
+from srgp.linalg import gram_rows
 from srgp.precision import Array, HostArray, Scalar
 
 
@@ -52,11 +52,12 @@ class Products(NamedTuple):
     """What `slopes` are linear in: accumulated over the blocks of a batch, converted once.
 
     For a stationary kernel these are G Diag(w p) Kᵀ and G Diag(w p) y over the monomials p of x,
-    with G = 2 ∂k/∂r²; otherwise the slopes themselves.
+    with G = 2 ∂k/∂r²; otherwise the slopes themselves. The matrices of the SE kernel have no sign:
+    its G is −K.
     """
 
     raw: Raw
-    matrices: tuple[Any, ...]  # (M, M), or the block rows of their lower halves
+    matrices: tuple[Float[Array, "M M"], ...]
     vectors: Float[Array, "S M *Q"]
     kappa: Float[Array, " P"]
 
@@ -97,9 +98,10 @@ def products(
     y: Float[Array, "B *Q"],
     w: Float[Array, " B"],
 ) -> Products:
-    """The products of one block of rows, given K = k(R, X) Diag(√w); w = 0 marks padding."""
-    if is_se(kernel):
-        return _products_se(kernel, R, K, X, y, w)
+    """The products of one block of rows, given K = k(R, X) Diag(√w); w = 0 marks padding.
+
+    Those of the SE kernel are `srgp.moments`' work.
+    """
     if is_stationary(kernel):
         return _products_stationary(kernel, R, K, X, y, w)
     return products_generic(kernel, R, K, X, y, w)
@@ -108,10 +110,9 @@ def products(
 def slopes(kernel: Kernel, R: Float[Array, "M D"], parts: Products) -> tuple[Raw, Slopes]:
     """Raw sums and their derivatives at (kernel, R), from the accumulated products."""
     if is_se(kernel):
-        raw = parts.raw._replace(Phi=assemble(parts.raw.Phi))  # type: ignore[arg-type]
         # G = −K
-        moments = (-raw.Phi, *(-assemble(rows) for rows in parts.matrices))
-        return raw, _from_moments(kernel, R, raw, moments, parts)
+        moments = tuple(-matrix for matrix in (parts.raw.Phi, *parts.matrices))
+        return parts.raw, _from_moments(kernel, R, parts.raw, moments, parts)
     if is_stationary(kernel):
         return parts.raw, _from_moments(kernel, R, parts.raw, parts.matrices, parts)
     D = R.shape[1]
@@ -145,21 +146,6 @@ def products_generic(
         jnp.stack([(E * w) @ y for E in moved]),
         _kappa_slope(kernel, X, w),
     )
-
-
-def _products_se(kernel: SE, R: Array, K: Array, X: Array, y: Array, w: Array) -> Products:
-    # Every product is symmetric: K Diag(x²) Kᵀ = (K Diag(|x|)) (...)ᵀ.
-    x, squares = _centred(kernel, R, X)
-    root = jnp.sqrt(w)
-    scaled = [K * x[:, d] for d in range(x.shape[1])]
-    first = tuple(gram_rows(Y, K) for Y in scaled)
-    if _is_shared(kernel):
-        scaled = [K * jnp.sqrt(squares[:, 0])]
-    second = tuple(gram_rows(Y) for Y in scaled)
-    moments = jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1) * root[:, None]
-    vectors = jnp.moveaxis(jnp.tensordot(K, _times(moments, y), 1), 1, 0)
-    raw = _raw(kernel, gram_rows(K), vectors[0], X, y, w)
-    return Products(raw, first + second, -vectors, _kappa_slope(kernel, X, w))
 
 
 def _products_stationary(
@@ -199,7 +185,7 @@ def _from_moments(
         columns = [r[:, i].reshape(-1, *[1] * (m[0].ndim - 1)) for i in range(d)]
         first = [(columns[i] * m[0] - m[1 + i]) / scales[i] ** 2 for i in range(d)]
         squares = [columns[i] ** 2 * m[0] - 2.0 * columns[i] * m[1 + i] for i in range(d)]
-        if _is_shared(kernel):
+        if is_shared(kernel):
             squares = [sum(squares[1:], squares[0])]
         second = [-(q + m[1 + d + i]) / scales[i] ** 3 for i, q in enumerate(squares)]
         return first, second
@@ -238,7 +224,7 @@ def pullback(
     scales = jnp.broadcast_to(kernel.lengthscales, (d,))
     at_R = (r * m[:, :1] - m[:, 1 : d + 1]) / scales**2
     second = jnp.sum(r**2 * m[:, :1] - 2.0 * r * m[:, 1 : d + 1], 0)
-    if _is_shared(kernel):
+    if is_shared(kernel):
         second = jnp.sum(second, keepdims=True)
     at_scales = -(second + jnp.sum(m[:, d + 1 :], 0)) / jnp.ravel(kernel.lengthscales) ** 3
     _, unravel = ravel_pytree(kernel)
@@ -322,10 +308,11 @@ def _centre(kernel: Stationary, R: Array) -> Array:
 def _centred(kernel: Stationary, R: Array, X: Array) -> tuple[Array, Array]:
     """x from the middle of R, and the squares that the lengthscales need."""
     x = kernel._select(X) - _centre(kernel, R)
-    return x, jnp.sum(x**2, 1, keepdims=True) if _is_shared(kernel) else x**2
+    return x, jnp.sum(x**2, 1, keepdims=True) if is_shared(kernel) else x**2
 
 
-def _is_shared(kernel: Stationary) -> bool:
+def is_shared(kernel: Stationary) -> bool:
+    """Whether all inputs have one lengthscale."""
     return int(np.prod(np.shape(kernel.lengthscales))) == 1
 
 

@@ -26,7 +26,7 @@ from srgp.learners.stepping import (
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Scalar
-from srgp.sensitivity import Parts, State, as_state, block_parts, most, parts_rows, step_gradient
+from srgp.sensitivity import Parts, State, as_state, batch_parts, most, parts_rows, step_gradient
 from srgp.sources import Held, Source, Spread, reduced
 
 
@@ -163,7 +163,7 @@ def _batches(source: Source, size: int, seed: int) -> Iterator[Source]:
 
 def _batch_parts(batch: Source, model: Model, rows: int | None) -> Parts:
     rows = rows or parts_rows(model, batch.count())
-    return functools.reduce(_add, (block_parts(model, *chunk) for chunk in batch.batches(rows)))
+    return batch_parts(model, batch.batches(rows))
 
 
 class Place(NamedTuple):
@@ -174,11 +174,6 @@ class Place(NamedTuple):
     mean: Values  # of the last θ
     averaged: int  # so many of them
     done: int  # steps
-
-
-@jax.jit
-def _add(total: Parts, parts: Parts) -> Parts:
-    return jax.tree.map(jnp.add, total, parts)
 
 
 @jax.jit

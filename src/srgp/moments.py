@@ -1,0 +1,143 @@
+"""The products of the SE kernel by BLAS: all are symmetric, which is half the flops of plain ones.
+
+K Diag(p) Kᵀ is the Gram matrix of the columns of K times √p where p ≥ 0. The squares of x are; x is
+after a shift,
+
+    K Diag(x) Kᵀ = K Diag(x − s) Kᵀ + s K Kᵀ,   s = min x.
+
+One monomial p at a time on each core: so the sums are the same bits whatever the number of cores.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from srgp.blas import add_gram, executor, grouped, mirrored
+from srgp.compiled import quick_jit
+from srgp.kernels import SE
+from srgp.kernels.stationary import distances
+from srgp.precision import Array, HostArray
+from srgp.slopes import Products, Raw, is_shared
+
+# So many lengthscales away from all of R the kernel is zero in double precision.
+BEYOND = 39.0
+# Entries of k(X, R) that are held at a time, in blocks that stay near the core that scales them.
+SLAB, BLOCK = 2**23, 2**18
+
+
+class Monomials(NamedTuple):
+    """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale), x from the centre of R."""
+
+    values: Float[np.ndarray, "B S"]
+    shifts: Float[np.ndarray, " S"]  # what makes them positive
+
+
+def se_products(
+    kernel: SE, R: Float[Array, "M D"], blocks: Iterable[tuple[HostArray, ...]]
+) -> Products:
+    """The products of all rows, given as checked blocks of (X, y, weights) of the same shape."""
+    blocks = iter(blocks)
+    first = next(blocks)
+    rows, M = len(first[0]), len(R)
+    at_a_time = max(SLAB // (rows * M), 1)
+    with executor(2.0 * rows * M**2 * R.shape[1]) as pool:
+        slabs = grouped(itertools.chain([first], blocks), at_a_time)
+        parts = (_slab_products(pool, kernel, R, slab) for slab in slabs)
+        return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
+
+
+# What overflows is refused where the sums are used, with a message of its own.
+unheard = np.errstate(over="ignore", invalid="ignore")
+
+
+@unheard
+def _slab_products(
+    pool: Executor, kernel: SE, R: Float[Array, "M D"], slab: list[tuple[HostArray, ...]]
+) -> Products:
+    rows = [np.asarray(_rows(kernel, distances(kernel, X, R), w)) for X, _, w in slab]
+    X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
+    monomials = _monomials(kernel, np.asarray(R), X)
+    positive = np.sqrt(monomials.values - monomials.shifts).T
+    Phi = pool.submit(_gram, rows, None)  # of the first, which is 1
+    pairs = zip(positive[1:], monomials.shifts[1:], strict=True)
+    others = [pool.submit(_shifted_gram, rows, root, shift, Phi) for root, shift in pairs]
+    vectors: Any = _vectors(rows, monomials.values, y, np.sqrt(w))
+    # Σ w k(x, x) = v Σ w, and v is the first parameter.
+    kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
+    kappa[0] = w.sum()
+    raw = Raw(
+        Phi=Phi.result(),  # type: ignore[arg-type]
+        b=vectors[0],
+        c=np.sum((y**2).T * w, -1),
+        kappa=np.asarray(kernel.variance) * kappa[0],
+        log_weight=np.sum(np.log(w, where=w > 0.0, out=np.zeros_like(w))),
+        n=(w > 0.0).sum(dtype=w.dtype),
+    )
+    matrices: Any = tuple(other.result() for other in others)
+    return Products(raw, matrices, -vectors, kappa)
+
+
+def _monomials(kernel: SE, R: Float[np.ndarray, "M D"], X: Float[np.ndarray, "B D"]) -> Monomials:
+    active = slice(None) if kernel.active_dims is None else list(kernel.active_dims)
+    R, X = R[:, active], X[:, active]
+    centre, reach = R.mean(0), BEYOND * np.asarray(kernel.lengthscales)
+    # Where K is zero x may be anything; what is far away would only cost digits.
+    x = np.clip(X, R.min(0) - reach, R.max(0) + reach) - centre
+    squares = np.sum(x**2, 1, keepdims=True) if is_shared(kernel) else x**2
+    values = np.concatenate([np.ones((len(x), 1)), x, squares], 1)
+    shifts = np.zeros(values.shape[1])
+    shifts[1 : 1 + x.shape[1]] = x.min(0)
+    return Monomials(values, shifts)
+
+
+@unheard
+def _gram(
+    rows: list[Float[np.ndarray, "B M"]], root: Float[np.ndarray, " rows"] | None
+) -> Float[np.ndarray, "M M"]:
+    """Σ over blocks of (Diag(root) rows)ᵀ (Diag(root) rows)."""
+    B, M = rows[0].shape
+    total, scaled = np.zeros((M, M), order="F"), np.empty((B, M))
+    for i, block in enumerate(rows):
+        if root is None:
+            add_gram(block, total)
+        else:
+            np.multiply(block, root[i * B : (i + 1) * B, None], out=scaled)
+            add_gram(scaled, total)
+    return mirrored(total)
+
+
+@unheard
+def _shifted_gram(
+    rows: list[Float[np.ndarray, "B M"]],
+    root: Float[np.ndarray, " rows"],
+    shift: float,
+    Phi: "Future[Float[np.ndarray, 'M M']]",
+) -> Float[np.ndarray, "M M"]:
+    gram = _gram(rows, root)
+    return gram + shift * Phi.result() if shift else gram
+
+
+def _vectors(
+    rows: list[Float[np.ndarray, "B M"]],
+    monomials: Float[np.ndarray, "N S"],
+    y: Float[np.ndarray, "N *Q"],
+    root: Float[np.ndarray, " N"],
+) -> Float[np.ndarray, "S M *Q"]:
+    """K Diag(√w p) y for every monomial p."""
+    weighted = monomials * root[:, None]
+    targets = np.einsum("ns,n...->ns...", weighted, y)
+    B = len(rows[0])
+    parts = [np.tensordot(block.T, targets[i * B : (i + 1) * B], 1) for i, block in enumerate(rows)]
+    return np.moveaxis(sum(parts[1:], parts[0]), 1, 0)
+
+
+@quick_jit
+def _rows(kernel: SE, r2: Float[Array, "B M"], w: Float[Array, " B"]) -> Float[Array, "B M"]:
+    return kernel.at_distance(r2) * jnp.sqrt(w)[:, None]
