@@ -11,6 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.checks import as_inputs, as_positive, as_targets, as_weights, finite, shared_variance
+from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
 from srgp.linalg import cholesky, log_determinant, report_jitter, sample_normal
 from srgp.precision import Array, Scalar, Seed, as_key, double
@@ -78,10 +79,10 @@ class FullGP:
     def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance at X (A, D), each of shape (A,), or (A, Q) for Q outputs."""
         X = as_inputs(X, columns=self.X.shape[1])
-        mean, half = _predict(self.kernel, self.X, *self._factor, X)
+        found, half = _predict(self.kernel, self.X, *self._factor, X)
         variance = np.maximum(self.kernel.diagonal(X) - np.sum(np.asarray(half) ** 2, 0), 0.0)
         variance = variance + (self.noise if noise else 0.0)
-        mean = np.array(mean)
+        mean = np.array(found)
         variance = shared_variance(variance, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
@@ -105,7 +106,7 @@ class FullGP:
         return f"FullGP({self.kernel!r}, noise={self.noise.item()}, rows={len(self.X)})"
 
 
-@jax.jit
+@quick_jit
 def _condition(
     kernel: Kernel, noise: Float[Array, " N"], X: Float[Array, "N D"], y: Float[Array, "N *Q"]
 ) -> tuple[Float[Array, "N N"], Float[Array, "N *Q"], Scalar]:
@@ -114,7 +115,7 @@ def _condition(
     return L, jax.scipy.linalg.solve_triangular(L, y, lower=True), jitter
 
 
-@jax.jit
+@quick_jit
 def _predict(
     kernel: Kernel,
     X: Float[Array, "N D"],

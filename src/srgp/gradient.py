@@ -259,7 +259,7 @@ def _second_whitened(
     return pulled
 
 
-@functools.partial(jax.jit, donate_argnums=2)
+@functools.partial(quick_jit, donate_argnums=2)
 def _add_whitened(model: Model, whiten: Whitener, total: Sums | None, *block: Array) -> Sums:
     return _plus(total, _whole_sums(model, whiten, *block))
 
@@ -300,7 +300,7 @@ def _solve_backward(saved: Any, at_W: Array) -> tuple[Array, Any, Array]:
 _solve.defvjp(_solve_forward, _solve_backward)
 
 
-@jax.jit
+@quick_jit
 def _cotangent(model: Model, sums: Sums) -> tuple[Scalar, Sums, Scalar]:
     def bound(sums: Sums, noise: Scalar) -> Scalar:
         return jnp.sum(terms(model.approximation, sums, noise)[0])
@@ -309,7 +309,7 @@ def _cotangent(model: Model, sums: Sums) -> tuple[Scalar, Sums, Scalar]:
     return value, at_sums, at_noise
 
 
-@functools.partial(jax.jit, donate_argnums=3)
+@functools.partial(quick_jit, donate_argnums=3)
 def _pull_whitened(
     model: Model, whiten: Whitener, at_sums: Sums, total: Any, *block: Array
 ) -> tuple[Model, Array]:
@@ -320,7 +320,7 @@ def _pull_whitened(
     return _plus(total, pull(at_sums))
 
 
-@jax.jit
+@quick_jit
 def _finish_whitened(model: Model, pulled: tuple[Model, Array], at_noise: Scalar) -> Model:
     """Add what came through L, the factor of K_RR, and through σ²."""
     gradient, at_lower = pulled

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike
 from srgp.approximations import VFE, Approximation, unexplained
 from srgp.bound import log_bound
 from srgp.checks import as_count, as_inputs, as_targets, padded_blocks
+from srgp.compiled import quick_jit
 from srgp.kernels import SE, Kernel, Stationary
 from srgp.linalg import JitterWarning, Whitener, cholesky, levels_to_the_caller, whitener
 from srgp.model import Model
@@ -296,7 +296,7 @@ def _choose(
     return pool[picks]
 
 
-@jax.jit
+@quick_jit
 def _partial_whitener(kernel: Kernel, R: Float[Array, "M D"], count: int) -> Whitener:
     """The factor of K_RR for the first `count` rows of R; fixed shapes, so compiled once."""
     used = jnp.arange(len(R)) < count
@@ -306,7 +306,7 @@ def _partial_whitener(kernel: Kernel, R: Float[Array, "M D"], count: int) -> Whi
     return whitener(*cholesky(Krr, jnp.full(len(R), scale)))
 
 
-@jax.jit
+@quick_jit
 def _partial_projection(
     kernel: Kernel, R: Float[Array, "M D"], count: int, factor: Whitener, X: Float[Array, "B D"]
 ) -> Float[Array, "M B"]:
@@ -314,7 +314,7 @@ def _partial_projection(
     return factor(jnp.where(used[:, None], kernel.covariance(R, X), 0.0))
 
 
-@jax.jit
+@quick_jit
 def _partial_variance(
     kernel: Kernel, R: Float[Array, "M D"], count: int, factor: Whitener, X: Float[Array, "B D"]
 ) -> Float[Array, " B"]:

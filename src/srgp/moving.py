@@ -4,6 +4,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from srgp.compiled import quick_jit
 from srgp.model import Basis, Model
 from srgp.precision import double
 from srgp.statistics import Statistics, as_sums, check_belongs
@@ -38,7 +39,7 @@ def move(statistics: Statistics, old: Model, new: Model) -> Statistics:
     return Statistics(moved, new.fingerprint)
 
 
-@jax.jit
+@quick_jit
 def transfer(old: Basis, new: Basis) -> Float[jax.Array, "M M2"]:
     """G = L⁻¹ K_RR′ L′⁻ᵀ, all of it but L at the new kernel: A′ = GᵀAG, b′ = Gᵀb."""
     return old.whiten(new.project(old.inducing).T)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from srgp.approximations import Approximation
 from srgp.bound import terms
 from srgp.checks import as_count, as_inputs, as_targets, as_weights, padded_blocks
+from srgp.compiled import quick_jit
 from srgp.learners.stepping import (
     Optimizer,
     Transformation,
@@ -174,7 +175,7 @@ def carried(statistics: Statistics, old: Model, new: Model) -> tuple[Statistics,
     return moved, outputs * float(moved.sums.a - statistics.sums.a) / noise
 
 
-@jax.jit
+@quick_jit
 def _moved(old: Basis, new: Basis, sums: Sums) -> Sums:
     return moved_sums(old, new, sums)
 
@@ -189,7 +190,7 @@ def moved_sums(old: Basis, new: Basis, sums: Sums) -> Sums:
     return sums._replace(A=G.T @ sums.A @ G, b=G.T @ sums.b, a=sums.a + loss)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _climb(
     optimizer: Transformation,
     coordinates: Coordinates,

@@ -206,7 +206,7 @@ def predict_latent(
     return W.T @ mean, variance
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _joint(
     approximation: Approximation,
     basis: Basis,
@@ -225,7 +225,7 @@ def _joint(
     return W.T @ mean, 0.5 * (covariance + covariance.T)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(quick_jit, static_argnums=(0, 1))
 def _paths(
     approximation: Approximation,
     features: int,

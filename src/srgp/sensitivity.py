@@ -27,6 +27,7 @@ from srgp.collapsed import (
     raw_value_and_cotangents,
     value_and_cotangents,
 )
+from srgp.compiled import quick_jit
 from srgp.linalg import assemble, cholesky, quiet_blas, steadied, whitener
 from srgp.model import Basis, Model
 from srgp.moments import BLOCK, se_products
@@ -190,7 +191,7 @@ def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
     return jax.tree.unflatten(jax.tree.structure(model), [*jax.tree.leaves(kernel), noise, R])
 
 
-@jax.jit
+@quick_jit
 def _regulariser_slope(model: Model, X: Array, w: Array) -> tuple[Scalar, Array]:
     """TighterVFE: a = ½ Σ log(1 + w d/σ²) and its derivative, a vector that adds over batches."""
     flat, unravel = ravel_pytree(model)
@@ -207,7 +208,7 @@ def _regulariser_slope(model: Model, X: Array, w: Array) -> tuple[Scalar, Array]
     return jax.value_and_grad(a)(flat)
 
 
-@jax.jit
+@quick_jit
 def _structured_parts(model: Model, K: Array, X: Array, y: Array, w: Array) -> Parts:
     parts = products(model.kernel, model.inducing, K, X, y, w)
     if isinstance(model.approximation, TighterVFE):
@@ -223,7 +224,7 @@ def unwhitened(model: Model, X: Array, y: Array, w: Array) -> Sums:
     return s._replace(A=L @ assemble(s.A) @ L.T, b=L @ s.b)  # type: ignore[arg-type]
 
 
-@jax.jit
+@quick_jit
 def _dense_slopes(
     model: Model, X: Array, y: Array, w: Array, directions: Float[Array, "G params"]
 ) -> Sums:
@@ -342,11 +343,11 @@ def _sums(state: State) -> Raw | Sums:
     return state.sums if isinstance(state, Dense) else state.raw
 
 
-_unwhitened = jax.jit(unwhitened)
-_as_state = jax.jit(as_state)
-_state_gradient = functools.partial(jax.jit, static_argnums=2)(state_gradient)
+_unwhitened = quick_jit(unwhitened)
+_as_state = quick_jit(as_state)
+_state_gradient = functools.partial(quick_jit, static_argnums=2)(state_gradient)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
+@functools.partial(quick_jit, donate_argnums=0)
 def _add(total: Parts, parts: Parts) -> Parts:
     return jax.tree.map(jnp.add, total, parts)

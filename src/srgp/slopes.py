@@ -21,6 +21,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
+from srgp.compiled import quick_jit
 from srgp.kernels import SE, Kernel, Stationary
 from srgp.kernels.stationary import distances, is_stationary
 from srgp.linalg import gram_rows
@@ -80,12 +81,12 @@ def kernel_matrix(
     return _covariance(kernel, R, X, w)
 
 
-@jax.jit
+@quick_jit
 def _profile(kernel: Stationary, r2: Array, w: Array) -> Array:
     return kernel.at_distance(r2) * jnp.sqrt(w)
 
 
-@jax.jit
+@quick_jit
 def _covariance(kernel: Kernel, R: Array, X: Array, w: Array) -> Array:
     return kernel.covariance(R, X) * jnp.sqrt(w)
 

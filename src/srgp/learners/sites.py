@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
+from srgp.compiled import quick_jit
 from srgp.gradient import raw_pullback
 from srgp.learners.base import Listener, Task, batch_shape, chunks, model_at
 from srgp.learners.epochs import Told, run_epochs
@@ -186,19 +187,19 @@ def check_learnable(model: Model) -> None:
         )
 
 
-@jax.jit
+@quick_jit
 def _add_raw(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: Array) -> Raw:
     new = raw_sums(model.kernel, K, X, y, w)
     return new if total is None else jax.tree.map(jnp.add, total, new)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _first(optimizer: Transformation, values: Values, raw: Raw) -> State:
     Phi, b = jnp.zeros_like(assemble(raw.Phi)), jnp.zeros_like(raw.b)  # type: ignore[arg-type]
     return State(values, optimizer.init(values), Phi, b)
 
 
-@jax.jit
+@quick_jit
 def _sites_cotangent(
     model: Model, state: State, raw: Raw, rows: Scalar, keep: Scalar
 ) -> tuple[RawCotangent, Model, Scalar, State]:
@@ -261,14 +262,14 @@ def site_bound(
     )
 
 
-@functools.partial(jax.jit, donate_argnums=2)
+@functools.partial(quick_jit, donate_argnums=2)
 def _pull(
     model: Model, at: RawCotangent, gradient: Model, K: Array, X: Array, y: Array, w: Array
 ) -> Model:
     return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(quick_jit, static_argnums=0)
 def _step(
     fixed: tuple[Transformation, tuple[tuple[str, Prior], ...]],
     coordinates: Coordinates,

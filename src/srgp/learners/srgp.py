@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
+from srgp.compiled import quick_jit
 from srgp.learners.base import Listener, Task, batch_shape, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
@@ -176,17 +177,17 @@ class Place(NamedTuple):
     done: int  # steps
 
 
-@jax.jit
+@quick_jit
 def _nothing(model: Model, parts: Parts) -> State:
     return jax.tree.map(jnp.zeros_like, as_state(model, parts))
 
 
-@jax.jit
+@quick_jit
 def _towards(mean: Values, values: Values, share: Scalar) -> Values:
     return jax.tree.map(lambda m, v: m + share * (v - m), mean, values)
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
+@functools.partial(quick_jit, static_argnums=0, donate_argnums=(3, 4))
 def _step(
     fixed: tuple[Transformation, tuple[tuple[str, Prior], ...]],
     coordinates: Coordinates,
