@@ -12,28 +12,35 @@ from srgp.approximations import Approximation
 @pytest.mark.parametrize(("B", "M"), [(1, 1), (3, 7), (200, 5)])
 def test_products_equal_scipys(B: int, M: int) -> None:
     rng = np.random.default_rng(B)
-    lower = np.asfortranarray(np.tril(rng.normal(size=(M, M))) + 3 * np.eye(M))
-    K = rng.normal(size=(B, M))
-    rows = K.copy()
-    blas.solve_rows(lower, rows)
-    np.testing.assert_allclose(
-        rows, scipy.linalg.solve_triangular(lower, K.T, lower=True).T, rtol=1e-12, atol=1e-14
-    )
-    start = rng.normal(size=(M, M))
-    total = np.array(start, order="F")
-    blas.add_gram(rows, total)
-    expected = np.tril(start + rows.T @ rows)
-    np.testing.assert_allclose(np.tril(total), expected, rtol=1e-12, atol=1e-13)
-    np.testing.assert_array_equal(blas.mirrored(total), blas.mirrored(total).T)
+    lower = np.tril(rng.normal(size=(M, M))) + 3 * np.eye(M)
+    K = rng.normal(size=(M, B))
+    W = K.copy()
+    blas.solve_lower(lower, W)
+    expected = scipy.linalg.solve_triangular(lower, K, lower=True)
+    np.testing.assert_allclose(W, expected, rtol=1e-12, atol=1e-14)
+    start = np.tril(rng.normal(size=(M, M)))
+    total = start.copy()
+    blas.add_gram(W, total)
+    np.testing.assert_allclose(total, np.tril(start + W @ W.T), rtol=1e-12, atol=1e-13)
+    whole = blas.mirrored(total)
+    np.testing.assert_array_equal(whole, whole.T)
+    np.testing.assert_array_equal(np.tril(whole), total)
 
 
 def test_other_layouts_and_types_are_refused() -> None:
-    lower, rows = np.asfortranarray(np.eye(3)), np.ones((4, 3))
-    for wrong in (rows.astype(np.float32), np.asfortranarray(rows), rows[:, ::-1]):
+    lower, K = np.eye(3), np.ones((3, 4))
+    for wrong in (K.astype(np.float32), np.asfortranarray(K), K[:, ::-1]):
         with pytest.raises(TypeError, match="float64"):
-            blas.solve_rows(lower, wrong)
+            blas.solve_lower(lower, wrong)
     with pytest.raises(TypeError, match="float64"):
-        blas.add_gram(rows, np.arange(9.0).reshape(3, 3))  # in rows, not in columns
+        blas.add_gram(K, np.arange(9.0).reshape(3, 3).T)  # in columns, not in rows
+
+
+def test_small_work_is_done_at_once_and_large_work_in_threads() -> None:
+    for flops in (1.0, 1e12):
+        with blas.executor(flops) as pool:
+            assert [pool.submit(pow, 2, i).result() for i in range(4)] == [1, 2, 4, 8]
+    assert isinstance(blas.executor(1.0), blas.AtOnce)
 
 
 @pytest.mark.parametrize("approximation", [srgp.VFE(), srgp.FITC()])

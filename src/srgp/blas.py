@@ -85,25 +85,26 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
-def solve_rows(lower: np.ndarray, rows: np.ndarray) -> None:
-    """rows ← rows L⁻ᵀ in place, by substitution: L (M, M) in columns, rows (B, M) in rows.
+def solve_lower(lower: np.ndarray, K: np.ndarray) -> None:
+    """K ← L⁻¹K in place, by substitution: L (M, M), K (M, B).
 
-    In place even where NumPy takes `rows` for read-only, as it does the memory of a JAX array.
+    In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
-    _check(lower.T, rows)
-    B, M = rows.shape
-    where = b"L", b"L", b"N", b"N"  # the factor on the left, lower, as it is, with its diagonal
+    _check(lower, K)
+    M, B = K.shape
+    # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
+    where = b"R", b"U", b"N", b"N"
     _routine("dtrsm")(
-        *where, _int(M), _int(B), _one(), _address(lower), _int(M), _address(rows), _int(M)
+        *where, _int(B), _int(M), _one(), _address(lower), _int(M), _address(K), _int(B)
     )
 
 
-def add_gram(rows: np.ndarray, total: np.ndarray) -> None:
-    """The lower half of total (M, M), in columns, grows by that of rowsᵀ rows."""
-    _check(total.T, rows)
-    B, M = rows.shape
+def add_gram(K: np.ndarray, total: np.ndarray) -> None:
+    """The lower half of total (M, M) grows by that of KKᵀ, K (M, B)."""
+    _check(total, K)
+    M, B = K.shape
     _routine("dsyrk")(
-        b"L", b"N", _int(M), _int(B), _one(), _address(rows), _int(M), _one(), _address(total),
+        b"U", b"T", _int(M), _int(B), _one(), _address(K), _int(B), _one(), _address(total),
         _int(M),
     )  # fmt: skip
 

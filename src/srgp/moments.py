@@ -61,14 +61,14 @@ unheard = np.errstate(over="ignore", invalid="ignore")
 def _slab_products(
     pool: Executor, kernel: SE, R: Float[Array, "M D"], slab: list[tuple[HostArray, ...]]
 ) -> Products:
-    rows = [np.asarray(_rows(kernel, distances(kernel, X, R), w)) for X, _, w in slab]
+    K = [np.asarray(_matrix(kernel, distances(kernel, R, X), w)) for X, _, w in slab]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
     monomials = _monomials(kernel, np.asarray(R), X)
     positive = np.sqrt(monomials.values - monomials.shifts).T
-    Phi = pool.submit(_gram, rows, None)  # of the first, which is 1
+    Phi = pool.submit(_gram, K, None)  # of the first, which is 1
     pairs = zip(positive[1:], monomials.shifts[1:], strict=True)
-    others = [pool.submit(_shifted_gram, rows, root, shift, Phi) for root, shift in pairs]
-    vectors: Any = _vectors(rows, monomials.values, y, np.sqrt(w))
+    others = [pool.submit(_shifted_gram, K, root, shift, Phi) for root, shift in pairs]
+    vectors: Any = _vectors(K, monomials.values, y, np.sqrt(w))
     # Σ w k(x, x) = v Σ w, and v is the first parameter.
     kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
     kappa[0] = w.sum()
@@ -99,33 +99,33 @@ def _monomials(kernel: SE, R: Float[np.ndarray, "M D"], X: Float[np.ndarray, "B 
 
 @unheard
 def _gram(
-    rows: list[Float[np.ndarray, "B M"]], root: Float[np.ndarray, " rows"] | None
+    blocks: list[Float[np.ndarray, "M B"]], root: Float[np.ndarray, " rows"] | None
 ) -> Float[np.ndarray, "M M"]:
-    """Σ over blocks of (Diag(root) rows)ᵀ (Diag(root) rows)."""
-    B, M = rows[0].shape
-    total, scaled = np.zeros((M, M), order="F"), np.empty((B, M))
-    for i, block in enumerate(rows):
+    """Σ (K Diag(root)) (K Diag(root))ᵀ over the blocks of K."""
+    M, B = blocks[0].shape
+    total, scaled = np.zeros((M, M)), np.empty((M, B))
+    for i, K in enumerate(blocks):
         if root is None:
-            add_gram(block, total)
+            add_gram(K, total)
         else:
-            np.multiply(block, root[i * B : (i + 1) * B, None], out=scaled)
+            np.multiply(K, root[i * B : (i + 1) * B], out=scaled)
             add_gram(scaled, total)
     return mirrored(total)
 
 
 @unheard
 def _shifted_gram(
-    rows: list[Float[np.ndarray, "B M"]],
+    blocks: list[Float[np.ndarray, "M B"]],
     root: Float[np.ndarray, " rows"],
     shift: float,
     Phi: "Future[Float[np.ndarray, 'M M']]",
 ) -> Float[np.ndarray, "M M"]:
-    gram = _gram(rows, root)
+    gram = _gram(blocks, root)
     return gram + shift * Phi.result() if shift else gram
 
 
 def _vectors(
-    rows: list[Float[np.ndarray, "B M"]],
+    blocks: list[Float[np.ndarray, "M B"]],
     monomials: Float[np.ndarray, "N S"],
     y: Float[np.ndarray, "N *Q"],
     root: Float[np.ndarray, " N"],
@@ -133,11 +133,11 @@ def _vectors(
     """K Diag(√w p) y for every monomial p."""
     weighted = monomials * root[:, None]
     targets = np.einsum("ns,n...->ns...", weighted, y)
-    B = len(rows[0])
-    parts = [np.tensordot(block.T, targets[i * B : (i + 1) * B], 1) for i, block in enumerate(rows)]
+    B = blocks[0].shape[1]
+    parts = [np.tensordot(K, targets[i * B : (i + 1) * B], 1) for i, K in enumerate(blocks)]
     return np.moveaxis(sum(parts[1:], parts[0]), 1, 0)
 
 
 @quick_jit
-def _rows(kernel: SE, r2: Float[Array, "B M"], w: Float[Array, " B"]) -> Float[Array, "B M"]:
-    return kernel.at_distance(r2) * jnp.sqrt(w)[:, None]
+def _matrix(kernel: SE, r2: Float[Array, "M B"], w: Float[Array, " B"]) -> Float[Array, "M B"]:
+    return kernel.at_distance(r2) * jnp.sqrt(w)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation, Projection
-from srgp.blas import add_gram, grouped, in_order, mirrored, solve_rows, workers
+from srgp.blas import add_gram, grouped, in_order, mirrored, solve_lower, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
@@ -187,7 +187,7 @@ def summarise_blocks(
     """
     approximation = model.approximation
     basis = model.basis if basis is None else jax.tree.map(jnp.asarray, basis)
-    lower = np.asfortranarray(basis.whiten.lower)
+    lower = np.ascontiguousarray(basis.whiten.lower)
     work = functools.partial(_group_sums, approximation, basis, lower)
     groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
     total = CarefulSum()
@@ -282,12 +282,12 @@ def _kept_noise(approximation: Approximation, basis: Basis) -> Scalar:
 def _asked(
     approximation: Approximation,
     basis: Basis,
-    r2: Float[Array, "B M"] | None,
+    r2: Float[Array, "M B"] | None,
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-) -> Float[Array, "B M"]:
-    """What `observe` wants whitened: k(X, R), in units of the noise where that is known before.
+) -> Float[Array, "M B"]:
+    """What `observe` wants whitened: k(R, X), in units of the noise where that is known before.
 
     r2: the distances of a stationary kernel, made in a call of their own.
     """
@@ -295,11 +295,11 @@ def _asked(
 
     def project(X: Array, scale: Array) -> tuple[Array, Array]:
         if r2 is None:
-            K = kernel.covariance(X, basis.inducing)
+            K = kernel.covariance(basis.inducing, X)
         else:
             K = cast(Stationary, kernel).at_distance(r2)
-        asked.append(K * scale[:, None])
-        return asked[0].T, scale
+        asked.append(K * scale)
+        return asked[0], scale
 
     observe(approximation, basis, X, y, weights, _kept_noise(approximation, basis), project)
     return asked[0]
@@ -309,16 +309,16 @@ def _asked(
 def _seen(
     approximation: Approximation,
     basis: Basis,
-    rows: Float[Array, "B M"],
+    W: Float[Array, "M B"],
     squares: Float[Array, " B"],
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-) -> tuple[Float[Array, "B M"] | None, Float[Array, "B *Q"], Scalar, Scalar, Scalar]:
-    """The rest of `observe`, from whitened rows; they come back only if V̄ changed them."""
-    W, noise = rows.T, _kept_noise(approximation, basis)
+) -> tuple[Float[Array, "M B"] | None, Float[Array, "B *Q"], Scalar, Scalar, Scalar]:
+    """The rest of `observe`, from the whitened matrix; it comes back only if V̄ changed it."""
+    noise = _kept_noise(approximation, basis)
     seen = observe(approximation, basis, X, y, weights, noise, lambda X, scale: (W, squares))
-    changed = None if seen.W is W else seen.W.T
+    changed = None if seen.W is W else seen.W
     log_noise, a, n = map(jnp.sum, (seen.log_noise, seen.regulariser, seen.present))
     return changed, seen.y, log_noise, a, n
 
@@ -338,20 +338,20 @@ def _group_sums(
     symmetric, and so BLAS's: half the flops of a plain product, and a substitution that keeps
     its digits however ill-conditioned K_RR is.
     """
-    A, parts = np.zeros(lower.shape, order="F"), []
+    A, parts = np.zeros(lower.shape), []
     kernel = basis.kernel
     for block in blocks:
-        r2 = distances(kernel, block[0], basis.inducing) if is_stationary(kernel) else None
+        r2 = distances(kernel, basis.inducing, block[0]) if is_stationary(kernel) else None
         asked = _asked(approximation, basis, r2, *block)
-        rows = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
-        solve_rows(lower, rows)
-        squares = np.einsum("bm,bm->b", rows, rows)
-        changed, targets, *totals = _seen(approximation, basis, rows, squares, *block)
+        W = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
+        solve_lower(lower, W)
+        squares = np.einsum("mb,mb->b", W, W)
+        changed, targets, *totals = _seen(approximation, basis, W, squares, *block)
         if changed is not None:
-            rows = np.ascontiguousarray(changed)
-        add_gram(rows, A)
+            W = np.ascontiguousarray(changed)
+        add_gram(W, A)
         y = np.asarray(targets)
-        parts.append((rows.T @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
+        parts.append((W @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
     return as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
 
 
