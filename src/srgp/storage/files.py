@@ -10,6 +10,7 @@ It is a safetensors file whose metadata have one key, `srgp`, a JSON text:
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -104,6 +105,20 @@ def read_arrays(path: FilePath, kind: str) -> tuple[dict[str, np.ndarray], dict[
 def refuse(path: FilePath, reason: object) -> NoReturn:
     """Raise a ValueError that starts with the name of the file."""
     raise ValueError(f"{os.fspath(path)} {reason}") from None
+
+
+def unwritable(path: FilePath, error: OSError) -> OSError:
+    """The error of a file that could not be written, with its name and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        mend = "make room on that disk"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        mend = "see to it that you may write there, or name another place"
+    else:
+        mend = "look after that disk, or name another place"
+    why = error.strerror or error
+    told = type(error)(f"{os.fspath(path)} could not be written ({why}): {mend}, then try again.")
+    told.errno = error.errno
+    return told
 
 
 def library_version() -> str:
@@ -204,6 +219,10 @@ def _replace_file(path: FilePath, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         os.replace(temporary, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise unwritable(target, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
