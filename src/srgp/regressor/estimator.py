@@ -22,6 +22,7 @@ from srgp.onepass import Followed, OnePass, carried
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior
 from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, named, packed, unpacked
+from srgp.regressor.places import Streams, both, kept_streams
 from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
 from srgp.sources import Arrays, Source, random_rows
@@ -193,13 +194,14 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             added, loss = carried(added, other.model_, self.model_)
         total = self.statistics_ + added
         self._set_statistics(total, self.weight_seen_ + other.weight_seen_)
-        self.merge_loss_ = loss
+        self.merge_loss_, self.streams_ = loss, both(self._streams(), other._streams())
         return self
 
     def restart(self) -> Self:
         """Forget all rows, but keep θ and scaling: for learning other rows at the same θ."""
         check_is_fitted(self)
         self._set_statistics(0.0 * self.statistics_, 0.0)
+        self.streams_ = {}
         return self
 
     # -- files --------------------------------------------------------------------------------
@@ -212,6 +214,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         """What `save` writes."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
+        streams = self._streams()
         return storage.Saved(
             model=self.model_,
             statistics=self.statistics_,
@@ -222,6 +225,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             settings={
                 "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
                 "weight_seen": self.weight_seen_,
+                **({"streams": streams} if streams else {}),
             },
         )
 
@@ -242,6 +246,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             est.feature_names_in_ = np.asarray(saved.feature_names, dtype=object)
         est.target_names_, est.history_ = saved.target_names, saved.history
         est._set_statistics(saved.statistics, float(saved.settings["weight_seen"]))
+        est.streams_ = kept_streams(saved.settings)
         return est
 
     # -- inside -------------------------------------------------------------------------------
@@ -300,7 +305,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 )
                 model, statistics, history = learned.model, learned.statistics, learned.history
         self.model_, self.scaler_, self.history_ = model, scaler, history
-        self._memory = None
+        self._memory, self.streams_ = None, {}
         self.target_names_ = getattr(source, "target_names", None)
         self._set_statistics(statistics, self._rows(weight, statistics))
         return self
@@ -348,6 +353,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def _set_statistics(self, statistics: Statistics, weight: float) -> None:
         self.statistics_, self.weight_seen_ = statistics, weight
         self._answers = LazyPosterior(self.model_, statistics)
+
+    def _streams(self) -> Streams:
+        return getattr(self, "streams_", {})  # older pickles have none
 
     def _approximation(self) -> Approximation:
         return named(self.approximation, APPROXIMATIONS, Approximation, "approximation")
