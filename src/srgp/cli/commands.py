@@ -10,7 +10,16 @@ import typer
 
 import srgp
 from srgp.cli.following import Follower
-from srgp.cli.screen import check_folder, chosen, clean, closing, resumable, watching
+from srgp.cli.screen import (
+    check_folder,
+    chosen,
+    clean,
+    closing,
+    resumable,
+    tell,
+    terminable,
+    watching,
+)
 from srgp.metrics import scores
 from srgp.regressor import APPROXIMATIONS, KERNELS, SparseGPRegressor
 from srgp.tables import Table, write_table
@@ -166,9 +175,12 @@ def learn_stream(
         bool, typer.Option("--follow", help="Wait for more: the file grows, or files come.")
     ] = False,
     idle: Annotated[
-        float | None, typer.Option(help="With --follow: end after so many seconds without rows.")
+        float | None,
+        typer.Option(min=0.0, help="With --follow or -: end after so many seconds without rows."),
     ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows learned at a time.")] = 1000,
+    batch_rows: Annotated[
+        int, typer.Option(min=1, help="Rows learned at a time; fewer are waited for.")
+    ] = 1000,
     rejects: Annotated[
         Path | None, typer.Option(help="Where malformed rows go; model file + .rejects.")
     ] = None,
@@ -177,9 +189,11 @@ def learn_stream(
     """Learn from a stream into a model file, each row once, whenever it is interrupted."""
     aside = rejects or model.with_name(model.name + ".rejects")
     check_folder(aside)
-    follower = Follower(model, source, batch_rows, aside)
+    if idle is not None and not follow and source != "-":
+        raise ValueError("--idle is for streams that are waited for: add --follow.")
+    follower = Follower(model, source, batch_rows, aside, tell)
     start = time.perf_counter()
-    with resumable(model):
+    with terminable(), resumable(model, lambda: _left(follower.pending)):
         found = follower.run(follow, idle)
     seconds = time.perf_counter() - start
     shown = {
@@ -294,10 +308,18 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     }
     if isinstance(est.model_.kernel, srgp.kernels.Stationary):
         shown["lengthscales"] = est.lengthscales_.tolist()
+    if est.streams_:
+        shown["streams"] = [
+            f"{key} (row {v['row']} of {v['file'] or 'it'})" for key, v in est.streams_.items()
+        ]
     closing("model", shown, as_json)
 
 
 # -- what the commands share ------------------------------------------------------------------
+
+
+def _left(rows: int) -> str:
+    return f" {rows} rows that make no batch yet are not learned: they are read again then."
 
 
 def _names(text: str | None) -> list[str] | None:

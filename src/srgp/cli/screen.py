@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,16 +43,38 @@ def clean(command: Callable[P, None]) -> Callable[P, None]:
 
 
 @contextlib.contextmanager
-def resumable(folder: Path | None) -> Iterator[None]:
-    """Ctrl-C says how to go on, where a checkpoint was kept."""
+def resumable(folder: Path | None, more: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Ctrl-C says how to go on, where a checkpoint was kept; `more` is said as well."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if folder is None:
             raise
-        told = f"srgp: interrupted; the same command goes on from {folder}."
-        print(told, file=sys.stderr)
-        raise typer.Exit(130) from None
+        tell(f"interrupted; the same command goes on from {folder}.{more()}")
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which service managers send."""
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends as Ctrl-C does: with temporary files removed and a word of how to go on."""
+
+    def stop(*_: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def tell(text: str) -> None:
+    """A line for people, beside what is printed for machines."""
+    print(f"srgp: {text}", file=sys.stderr, flush=True)
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:

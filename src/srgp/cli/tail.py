@@ -1,39 +1,18 @@
 """Rows of files that grow: each with the place where the next one starts."""
 
-import csv
-import sys
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-import numpy as np
+from srgp.cli.columns import parquet_rows
+from srgp.cli.fields import Picked, compressed, picker
+from srgp.cli.piped import piped
+from srgp.cli.places import KEPT, Line, Place, Waiting, mark, replaced
 
 SUFFIXES = (".csv", ".parquet")
-
-
-class Place(NamedTuple):
-    """Where a stream has been read to."""
-
-    file: str = ""  # the one being read; those that sort before it are done
-    offset: int = 0  # of the next row: bytes into a CSV file, rows into a Parquet file
-    row: int = 0  # rows of that file before it
-    rejects: int = 0  # bytes of the file of rejected rows that belong to what was read
-
-
-class Line(NamedTuple):
-    """One row: its numbers, or None and why; and the place after it."""
-
-    values: np.ndarray | None
-    text: str
-    reason: str
-    after: Place
-
-
-class Waiting(NamedTuple):
-    """Nothing new for the moment."""
-
-    seconds: float
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def tail(
@@ -48,118 +27,125 @@ def tail(
     its end, or a Parquet file without its own, is then waited for.
     """
     if path == "-":
-        yield from _stdin(names, place)
+        yield from piped(names, place, poll)
         return
-    idle = 0.0
+    last, seen = time.monotonic(), None
     while True:
         progress = False
         found = _files(Path(path), place.file)
         for file in found:
-            start = place if file.name == place.file else Place(file.name, rejects=place.rejects)
-            reader = _parquet if file.suffix == ".parquet" else _csv_file
-            for line in reader(file, names, start, growing=follow and file == found[-1]):
-                place, progress, idle = line.after, True, 0.0
+            growing = follow and file == found[-1]
+            now = (file, growing, *_state(file))
+            if now == seen:
+                continue  # nothing was written since
+            start = place if file.name == place.file else Place(file.name)
+            for line in _rows(file, names, start, growing):
+                place, progress, last = line.after, True, time.monotonic()
                 yield line
-            place = place if place.file == file.name else start
+            place, seen = place if place.file == file.name else start, now
         if not follow:
             return
         if not progress:
-            yield Waiting(idle)
+            yield Waiting(time.monotonic() - last)
             time.sleep(poll)
-            idle += poll
 
 
 def _files(path: Path, current: str) -> list[Path]:
-    if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
-        return [p for p in found if p.name >= current]
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist.")
-    return [path]
+        raise FileNotFoundError(f"{path} does not exist: check the path.")
+    if not path.is_dir():
+        found = [path]
+    else:
+        with _readable(path):
+            found = sorted(path.iterdir())
+    packed = [p for p in found if p.suffix in COMPRESSED and p.with_suffix("").suffix in SUFFIXES]
+    if packed:
+        raise compressed(str(packed[0]))
+    return [p for p in found if p == path or (p.suffix in SUFFIXES and p.name >= current)]
 
 
-def _csv_file(file: Path, names: Sequence[str], place: Place, growing: bool) -> Iterator[Line]:
-    with file.open("rb") as stream:
-        header = stream.readline()
-        if not header.endswith(b"\n") and growing:
-            return
-        pick = _picker(header, names, str(file))
-        if place.offset:
-            if file.stat().st_size < place.offset:
-                raise ValueError(f"{file} is shorter than what was read of it before.")
-            stream.seek(place.offset)
-        yield from _lines(stream, pick, place, growing)
+def _state(file: Path) -> tuple[int, int, int]:
+    with _readable(file):
+        state = file.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _stdin(names: Sequence[str], place: Place) -> Iterator[Line]:
-    """Standard input from its beginning: what was read before is passed over."""
-    stream = sys.stdin.buffer
-    pick = _picker(stream.readline(), names, "standard input")
-    for _ in range(place.row):
-        if not stream.readline():
-            return
-    yield from _lines(stream, pick, place, growing=False)
+def _rows(file: Path, names: Sequence[str], place: Place, growing: bool) -> Iterator[Line]:
+    with _readable(file):
+        stream = file.open("rb")
+    with stream:
+        reader: Any = parquet_rows if file.suffix == ".parquet" else _csv_rows
+        yield from reader(stream, str(file), names, place, growing)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(
+            f"{path} cannot be read ({error.strerror or error}): check that it is there and that "
+            "you may read it, then give the same command again."
+        ) from error
+
+
+def _csv_rows(
+    stream: BinaryIO, where: str, names: Sequence[str], place: Place, growing: bool
+) -> Iterator[Line]:
+    header = stream.readline()
+    if not header.endswith(b"\n") and growing:
+        return
+    pick = picker(header, names, where)
+    last = b""
+    if place.offset:
+        last = _known(stream, where, header, place)
+        if last and not last.endswith(b"\n"):
+            last += _end(stream, where, place)
+            if not last.endswith(b"\n"):
+                return  # nothing behind it yet
+    yield from _lines(stream, pick, place, header, last, growing)
+
+
+def _known(stream: BinaryIO, where: str, header: bytes, place: Place) -> bytes:
+    """The last bytes before the place, once it is sure that they are those of before."""
+    stream.seek(max(len(header), place.offset - KEPT))
+    last = stream.read(place.offset - stream.tell())
+    if stream.tell() < place.offset:
+        raise ValueError(
+            f"{where} is shorter than what was read of it before: it was replaced or cut. Put it "
+            "back as it was, or give new rows a file with a name of its own."
+        )
+    if place.mark and mark(header, last) != place.mark:
+        raise replaced(where)
+    return last
+
+
+def _end(stream: BinaryIO, where: str, place: Place) -> bytes:
+    """What ends the last line, which had no end when it was read; nothing else may be there."""
+    end = stream.readline()
+    if end.strip(b"\r\n"):
+        raise ValueError(
+            f"{where}:{place.row + 1} was read when the file ended in it, and has grown since: go "
+            "back to an older copy of the model, and read files that are still being written with "
+            "--follow."
+        )
+    return end
 
 
 def _lines(
-    stream: BinaryIO, pick: Callable[[str], Any], place: Place, growing: bool
+    stream: BinaryIO,
+    pick: Callable[[str], Picked],
+    place: Place,
+    header: bytes,
+    last: bytes,
+    growing: bool,
 ) -> Iterator[Line]:
-    offset = stream.tell() if stream.seekable() else place.offset
-    row = place.row
+    offset, row = stream.tell(), place.row
     while line := stream.readline():
         if growing and not line.endswith(b"\n"):
             return  # it is still being written
-        offset, row = offset + len(line), row + 1
+        offset, row, last = offset + len(line), row + 1, (last + line)[-KEPT:]
         text = line.decode(errors="replace").rstrip("\r\n")
         values, reason = pick(text)
-        yield Line(values, text, reason, place._replace(offset=offset, row=row))
-
-
-def _picker(header: bytes, names: Sequence[str], where: str) -> Callable[[str], Any]:
-    columns = next(csv.reader([header.decode(errors="replace").rstrip("\r\n")]), [])
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise ValueError(f"{where} has no column {', '.join(missing)}; it has {columns}.")
-    at = [columns.index(name) for name in names]
-
-    def pick(text: str) -> tuple[np.ndarray | None, str]:
-        fields = next(csv.reader([text]), [])
-        if len(fields) != len(columns):
-            return None, f"{len(fields)} fields instead of {len(columns)}"
-        try:
-            values = np.array([float(fields[i]) for i in at])
-        except ValueError as error:
-            return None, str(error)
-        bad = [name for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
-        return (None, f"{bad[0]} is not finite") if bad else (values, "")
-
-    return pick
-
-
-def _parquet(file: Path, names: Sequence[str], place: Place, growing: bool) -> Iterator[Line]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.ParquetFile(file)
-    except pa.ArrowInvalid as error:
-        if growing:
-            return  # its end, which tells what is in it, is still to be written
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    missing = [name for name in names if name not in table.schema_arrow.names]
-    if missing:
-        raise ValueError(f"{file} has no column {', '.join(missing)}.")
-    row = 0
-    for batch in table.iter_batches(columns=list(names)):
-        if row + batch.num_rows <= place.offset:
-            row += batch.num_rows
-            continue
-        columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
-        values = np.stack(columns, 1).astype(np.float64)
-        for i in range(max(0, place.offset - row), len(values)):
-            after = place._replace(offset=row + i + 1, row=row + i + 1)
-            if np.isfinite(values[i]).all():
-                yield Line(values[i], "", "", after)
-            else:
-                yield Line(None, repr(values[i].tolist()), "not finite", after)
-        row += batch.num_rows
+        after = Place(place.file, offset, row, mark(header, last))
+        yield Line(values, text, reason, row + 1, after)
