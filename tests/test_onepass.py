@@ -12,7 +12,8 @@ from reference import gradients as differences
 import srgp
 from srgp import onepass
 from srgp.approximations import Approximation
-from srgp.onepass import OnePass, move_with_loss
+from srgp.moving import carried
+from srgp.onepass import OnePass
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -27,7 +28,7 @@ def halves(
 
 def total(model: srgp.Model, old: srgp.Model, past: srgp.Statistics, new: Rows) -> float:
     """F by NumPy's route: move, add, and take the bound."""
-    return srgp.log_bound(model, move_with_loss(past, old, model) + srgp.summarise(model, *new))
+    return srgp.log_bound(model, carried(past, old, model)[0] + srgp.summarise(model, *new))
 
 
 def test_without_a_past_f_is_the_batch_bound_and_its_gradient() -> None:
@@ -73,13 +74,41 @@ def test_moving_with_its_loss_keeps_a_lower_bound_and_is_exact_for_a_superset() 
     p, old, first, _ = halves()
     past = srgp.summarise(old, *first)
     more = old.replace(inducing=np.concatenate([old.inducing, p.X[:3]]))
-    moved = move_with_loss(past, old, more)
+    moved, _ = carried(past, old, more)
     # Exact: nothing scatters, and the bound of the data at the old R is what remains.
     assert srgp.log_bound(more, moved) == pytest.approx(srgp.log_bound(old, past), rel=1e-9)
     full = srgp.FullGP(old.kernel, old.noise, *first).log_likelihood
     for shift in (0.05, 0.3, 1.0):
         away = old.replace(inducing=old.inducing + shift)
-        assert srgp.log_bound(away, move_with_loss(past, old, away)) < full
+        assert srgp.log_bound(away, carried(past, old, away)[0]) < full
+
+
+@pytest.mark.parametrize("Q", [None, 2])
+@pytest.mark.parametrize("approximation", [srgp.VFE(), srgp.FITC()])
+def test_the_loss_of_a_move_by_three_routes(approximation: Approximation, Q: int | None) -> None:
+    """Of the sums, of a filter, and as dense matrices; rounding times cond(K_RR) leaves 1e-7."""
+    p, old, first, _ = halves(approximation, Q=Q)
+    past = srgp.summarise(old, *first)
+    more = old.replace(inducing=np.concatenate([old.inducing, p.X[:3]]))
+    assert srgp.move_loss(past, old, more) == pytest.approx(0.0, abs=1e-7)
+    noise = 1.3 * old.noise if approximation.noise_free else old.noise
+    new = old.replace(inducing=old.inducing + 0.3, noise=noise)
+    K, cross, other = (
+        np.asarray(old.kernel(a, b))
+        for a, b in (
+            (old.inducing, old.inducing),
+            (old.inducing, new.inducing),
+            (new.inducing, new.inducing),
+        )
+    )
+    lower = np.asarray(old.basis.whiten.lower)
+    A = np.asarray(past.sums.A) / (noise if approximation.noise_free else 1.0)
+    information = np.linalg.solve(lower.T, np.linalg.solve(lower.T, A).T)
+    lost = 0.5 * np.trace(information @ (K - cross @ np.linalg.solve(other, cross.T))) * (Q or 1)
+    assert lost > 0.01
+    assert srgp.move_loss(past, old, new) == pytest.approx(lost, rel=1e-6)
+    f = srgp.Filter.start(old).update(*first)
+    assert f.move_loss(new) == pytest.approx(lost, rel=1e-6)
 
 
 @pytest.mark.parametrize("Q", [None, 2])

@@ -13,7 +13,7 @@ from srgp.gradient import value_and_grad
 from srgp.learners import SRGP, Auto, Exact, Learned, Sites, learn
 from srgp.linalg import JitterWarning
 from srgp.model import Model
-from srgp.moving import move
+from srgp.moving import move, move_loss
 from srgp.onepass import OnePass
 from srgp.posterior import Posterior, SampledFunctions, posterior
 from srgp.sensitivity import Sensitivities, sensitivities
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from srgp import distributed, streams
     from srgp.regressor import SparseGPRegressor
     from srgp.storage import Checkpoint
+    from srgp.streams import OnlineGP
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "Learned",
     "Model",
     "OnePass",
+    "OnlineGP",
     "Posterior",
     "SampledFunctions",
     "Sensitivities",
@@ -61,6 +63,7 @@ __all__ = [
     "log_bound",
     "metrics",
     "move",
+    "move_loss",
     "posterior",
     "priors",
     "sensitivities",
@@ -83,4 +86,8 @@ def __getattr__(name: str) -> Any:
         from srgp.storage import Checkpoint
 
         return Checkpoint
+    if name == "OnlineGP":
+        from srgp.streams import OnlineGP
+
+        return OnlineGP
     raise AttributeError(f"module 'srgp' has no attribute {name!r}")

@@ -84,8 +84,12 @@ def as_positive(value: ArrayLike, name: str) -> np.ndarray:
 
 def as_count(value: int, name: str) -> int:
     """A whole number ≥ 1."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"{name} must be a whole number ≥ 1, got {value}.")
+    try:
+        valid = not isinstance(value, bool) and int(value) == value and value >= 1
+    except (TypeError, ValueError, OverflowError):
+        valid = False
+    if not valid:
+        raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}.")
     return int(value)
 
 

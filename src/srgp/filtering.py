@@ -16,7 +16,7 @@ from srgp.bound import report_weights, terms
 from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
 from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
 from srgp.model import Basis, Model
-from srgp.moving import check_comparable, noise_ratio, transfer
+from srgp.moving import check_comparable, noise_ratio, scatter, transfer
 from srgp.posterior import Posterior
 from srgp.precision import Array, OnDevice, Scalar, double
 from srgp.single import Step
@@ -235,6 +235,21 @@ class Filter(OnDevice):
         )
         return dataclasses.replace(self, model=new_model, state=state)
 
+    @double
+    def move_loss(self, new_model: Model) -> float:
+        """What `move` would forget, in nats, ½ tr Λ(K_RR − Q_RR): see `srgp.move_loss`.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
+        >>> f = srgp.Filter.start(model).update([[0.2], [0.9]], [1.0, 2.0])
+        >>> print(f"{f.move_loss(model.replace(inducing=[[0.1], [1.0]])):.3f}")
+        0.015
+        """
+        check_comparable(self.model, new_model)
+        outputs = self.state.mean[0].size
+        lost = _lost(self.model.basis, new_model.basis, self.state.root)
+        return float(outputs * noise_ratio(self.model, new_model) * max(float(lost), 0.0))
+
     def _at(self, state: State) -> Self:
         return type(self)(self.model, state)
 
@@ -388,3 +403,10 @@ def _moved(
     root = inverse_lower(lower).T
     mean = (root @ (root.T @ (ratio * Z.T @ z))).reshape(G.shape[1], *state.mean.shape[1:])
     return state._replace(mean=mean, root=root), lower, jitter
+
+
+@jax.jit
+def _lost(old: Basis, new: Basis, root: Float[Array, "M M"]) -> jax.Array:
+    """½ tr AC with A = Σ⁻¹ − I of the data alone, and C the scatter of the old inducing points."""
+    C = scatter(old, new, transfer(old, new))
+    return 0.5 * (jnp.trace(solve(root, solve(root, C).T)) - jnp.trace(C))

@@ -25,13 +25,12 @@ from srgp.learners.stepping import (
 )
 from srgp.linalg import assemble, whitener
 from srgp.model import Basis, Model, lower_of
-from srgp.moving import check_comparable, transfer
+from srgp.moving import carried, moved_sums
 from srgp.parameters import Coordinates, Values
 from srgp.precision import Array, Scalar, double
 from srgp.statistics import (
     Statistics,
     Sums,
-    as_sums,
     block_sums,
     check_belongs,
     rows_for,
@@ -58,10 +57,10 @@ class OnePass:
 
         F(θ′) = Ψ(θ′; S moved to θ′ + S_k(θ′)) − ½ tr Λ(K_RR − Q_RR),
 
-    a few steps from θ. The first term is the bound, the past moved as `srgp.move` does. The second
-    is what f(R) scatters about its prediction from f(R′), weighed by what the data said of it: it
-    keeps inducing inputs where they hold something (Bui, Nguyen, Turner 2017, in information form).
-    Where F ends below its start, θ stays.
+    a few steps from θ. The first term is the bound, the past moved as `srgp.move` does. The second,
+    `srgp.move_loss`, is what f(R) scatters about its prediction from f(R′), weighed by what the
+    data said of it: it keeps inducing inputs where they hold something (Bui, Nguyen, Turner 2017,
+    in information form). Where F ends below its start, θ stays.
 
     steps:         of the optimiser, for each batch.
     learning_rate: of the logarithms of positive parameters, and of R in units of its spread.
@@ -146,48 +145,11 @@ class OnePass:
         if not reached[-1] >= reached[0]:
             return Followed(model, statistics + summarise(model, *block), memory)
         new = jax.tree.map(np.asarray, coordinates.model(last))
-        moved = move_with_loss(statistics, model, new)
+        moved, _ = carried(statistics, model, new)
         return Followed(new, moved + summarise(new, *block), new_memory)
 
     def _fixed(self, model: Model) -> Iterable[str]:
         return self.fixed if model.approximation.noise_free else {*self.fixed, "noise"}
-
-
-@double
-def move_with_loss(statistics: Statistics, old: Model, new: Model) -> Statistics:
-    """As `srgp.move`, with what f(R) scatters about its prediction added to the regulariser.
-
-    So the bound of VFE stays a lower bound, wherever kernel and inducing inputs go.
-    """
-    sums = _moved(old.basis, new.basis, statistics.sums)
-    return Statistics(as_sums(np.asarray(x) for x in sums), new.fingerprint)
-
-
-def carried(statistics: Statistics, old: Model, new: Model) -> tuple[Statistics, float]:
-    """As `move_with_loss`, after a look whether it can be done, and the loss of the bound itself.
-
-    The loss is what f(R) scatters about its prediction, in nats: Σ d/2σ² of VFE, for all outputs.
-    """
-    check_comparable(old, new)
-    moved = move_with_loss(statistics, old, new)
-    noise = float(new.noise) if new.approximation.noise_free else 1.0
-    outputs = np.size(statistics.sums.c)
-    return moved, outputs * float(moved.sums.a - statistics.sums.a) / noise
-
-
-@quick_jit
-def _moved(old: Basis, new: Basis, sums: Sums) -> Sums:
-    return moved_sums(old, new, sums)
-
-
-def moved_sums(old: Basis, new: Basis, sums: Sums) -> Sums:
-    """A′ = GᵀAG, b′ = Gᵀb, a′ = a + ½ tr Λ(K_RR − Q_RR); differentiable in the new basis."""
-    G = transfer(old, new)
-    R = old.inducing
-    # L⁻¹(K_RR − Q_RR)L⁻ᵀ, with K_RR and Q_RR of the new kernel, L of the old one.
-    scatter = old.whiten(old.whiten(new.kernel.covariance(R, R)).T) - G @ G.T
-    loss = 0.5 * jnp.sum(sums.A * scatter)
-    return sums._replace(A=G.T @ sums.A @ G, b=G.T @ sums.b, a=sums.a + loss)
 
 
 @functools.partial(quick_jit, static_argnums=0)
@@ -223,7 +185,7 @@ def _objective(
     new = Basis(model.kernel, model.inducing, factor, model.noise)
     fresh = block_sums(approximation, new, X, y, weights)
     fresh = fresh._replace(A=assemble(fresh.A))  # type: ignore[arg-type]
-    total = jax.tree.map(jnp.add, moved_sums(old, new, sums), fresh)
+    total = jax.tree.map(jnp.add, moved_sums(old, new, sums)[0], fresh)
     # A weight that counts rows leaves n log 2πσ² short of them.
     short = 0.5 * sums.c.size * repeated * jnp.log(2.0 * jnp.pi * model.noise)
     return jnp.sum(terms(approximation, total, model.noise)[0]) - short

@@ -18,7 +18,8 @@ from srgp.kernels import Kernel
 from srgp.learners import SRGP, Callback, Learner, Sites, learn
 from srgp.linalg import quiet
 from srgp.model import Model
-from srgp.onepass import Followed, OnePass, carried
+from srgp.moving import carried
+from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior
 from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, named, packed, unpacked
