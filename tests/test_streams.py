@@ -9,7 +9,6 @@ from river import checks, datasets, evaluate, linear_model, metrics, preprocessi
 import srgp
 from srgp import kernels as k
 from srgp import sysid
-from srgp.onepass import carried
 from srgp.streams import OnlineGP, Prequential, SlidingWindow
 from srgp.streams.regions import renewed
 from srgp.streams.river import RiverGP
@@ -44,6 +43,17 @@ class TestPrequential:
         assert np.isnan(Prequential().recent.rmse)
         with pytest.raises(ValueError, match="window"):
             Prequential(window=0)
+
+    def test_a_score_that_is_not_finite_is_refused(self) -> None:
+        scores = Prequential(window=3)
+        scores.add([1.0, 2.0], 0.0, 1.0)
+        before = scores.overall, scores.recent
+        for y, mean, variance in ((1e300, 0.0, 1.0), (1.0, 0.0, 0.0), (np.nan, 0.0, 1.0)):
+            with pytest.raises(ValueError, match="scored"):
+                scores.add([0.0, y], mean, variance)
+            with pytest.raises(ValueError, match="scored"):
+                scores.add_one(y, mean, variance)
+        assert (scores.overall, scores.recent) == before
 
 
 class TestSlidingWindow:
@@ -204,7 +214,7 @@ class TestOnlineGP:
         R = np.append(MODEL.inducing, MODEL.inducing[4:5] + 0.2, 0)  # one that others replace
         model = MODEL.replace(inducing=R)
         past = srgp.summarise(model, X, y)
-        losses = [carried(past, model, model.replace(inducing=np.delete(R, j, 0)))[1]
+        losses = [srgp.move_loss(past, model, model.replace(inducing=np.delete(R, j, 0)))
                   for j in range(len(R))]  # fmt: skip
         kept = renewed(model, past, np.array([[20.0]]), len(R), novelty=0.1)
         gone = [j for j in range(len(R)) if R[j] not in kept]
@@ -243,14 +253,150 @@ class TestOnlineGP:
             {"forgetting": 0.0},
             {"forgetting": [0.9, 1.1]},
             {"towards": "nothing"},
-            {"renew": True, "forgetting": [0.9, 1.0]},
+            {"renew": True, "towards": "prior"},
             {"follow": srgp.OnePass(), "towards": "prior"},
             {"chunk": 0},
+            {"chunk": None},
+            {"window": 2.5},
+            {"n_inducing": "many"},
+            {"follow": True},
+            {"renew": "yes"},
+            {"model": "SE"},
+            {"forgetting": []},
+            {"forgetting": [0.9, 0.9]},
+            {"forgetting": "fast"},
+            {"seed": "one"},
         ],
     )
     def test_bad_settings_are_refused(self, wrong: dict[str, object]) -> None:
         with pytest.raises(ValueError):
-            OnlineGP(MODEL, **wrong)  # type: ignore[arg-type]
+            OnlineGP(**{"model": MODEL, **wrong})  # type: ignore[arg-type]
+
+
+def fed(gp: OnlineGP, X: np.ndarray, y: np.ndarray) -> OnlineGP:
+    for x_i, y_i in zip(X, y, strict=True):
+        gp.learn_one(x_i, y_i)
+    return gp
+
+
+class TestStart:
+    """Whatever the first rows are, the stream after them is learned: the noise is 0.1."""
+
+    @pytest.mark.parametrize("level", [0.0, 7.0])
+    @pytest.mark.parametrize("many", [True, False])
+    def test_equal_targets_say_nothing(self, level: float, many: bool) -> None:
+        gp = OnlineGP(n_inducing=12, warm_up=20, window=100)
+        flat = rows(30)[0], np.full(30, level)
+        gp.learn_many(*flat) if many else fed(gp, *flat)
+        assert gp.predict_one([1.0]) == (level, np.inf)
+        fed(gp, *rows(300, 1))
+        assert gp.rows == 330
+        assert gp.scores.recent.rmse < 0.2
+        assert gp.scores.recent.coverage > 0.8
+        assert abs(gp.scores.overall.nlpd) < 5.0
+
+    def test_targets_that_hardly_differ_are_refuted(self) -> None:
+        """In units of 1e-9 the stream is far off; the model is made anew, and `restarts` tells."""
+        gp = OnlineGP(n_inducing=12, warm_up=40, window=100)
+        X, y = rows(60)
+        fed(gp, X, 7.0 + 1e-9 * y)
+        assert gp.restarts == 0
+        fed(gp, *rows(400, 1))
+        assert gp.restarts == 1
+        assert gp.scores.recent.rmse < 0.15
+        assert gp.scores.recent.coverage > 0.85
+        assert gp.predict_one([1.0])[1] == pytest.approx(0.1, rel=0.5)
+
+    @pytest.mark.parametrize("more", [{}, {"renew": True, "follow": srgp.OnePass(), "chunk": 30}])
+    def test_a_new_start_by_batches(self, more: dict[str, object]) -> None:
+        gp = OnlineGP(n_inducing=12, warm_up=40, window=100, **more)  # type: ignore[arg-type]
+        X, y = rows(40)
+        gp.learn_many(X, 1e-9 * y)
+        for i in range(8):
+            gp.learn_many(*rows(40, i + 1))
+        assert gp.restarts == 1
+        assert gp.scores.recent.rmse < 0.2
+
+    def test_the_shortest_warm_up(self) -> None:
+        gp = fed(OnlineGP(n_inducing=12, warm_up=1, window=100), *rows(400))
+        assert gp.scores.recent.rmse < 0.3
+        assert gp.predict_one([1.0])[1] > 0.02
+        assert gp.scores.overall.nlpd < 50.0
+
+    def test_a_given_model_is_kept(self) -> None:
+        gp = fed(OnlineGP(MODEL, warm_up=10), *rows(100, 0, lambda x: 1e3 + x))
+        assert gp.restarts == 0
+
+    def test_drift_is_left_to_forgetting(self) -> None:
+        """Ten deviations off is a change of the world, not a mistake about its units."""
+        gp = fed(OnlineGP(n_inducing=12, warm_up=50), *rows(100))
+        fed(gp, *rows(100, 1, lambda x: 1.0 + np.sin(x)))
+        assert gp.restarts == 0
+
+    @pytest.mark.parametrize("warm", [0, 5, 60])
+    def test_absurd_numbers_are_refused(self, warm: int) -> None:
+        gp = fed(OnlineGP(n_inducing=12, warm_up=40), *rows(warm))
+        before = gp.predict_one([1.0]), gp.rows, gp.scores.overall
+        for x, y in (([1.0], 1e300), ([1.0], -1e101), ([1e200], 1.0), ([np.nan], 1.0)):
+            with pytest.raises(ValueError):
+                gp.learn_one(x, y)
+            with pytest.raises(ValueError):
+                gp.learn_many([[1.0], x], [0.0, y])
+        if warm:
+            with pytest.raises(ValueError, match="columns"):
+                gp.learn_one([1.0, 2.0], 1.0)
+        assert repr((gp.predict_one([1.0]), gp.rows, gp.scores.overall)) == repr(before)
+
+    def test_it_recovers_from_a_wild_number(self) -> None:
+        gp = fed(OnlineGP(n_inducing=12, warm_up=40, window=100), *rows(60))
+        gp.learn_one([1.0], 1e90)
+        fed(gp, *rows(300, 1))
+        assert gp.restarts == 1
+        assert gp.scores.recent.rmse < 0.15
+
+
+class TestLoss:
+    def test_every_move_is_counted(self) -> None:
+        """θ and R follow: the loss is that of each move, made again by hand."""
+        start = srgp.Model(k.SE(lengthscales=0.8), 0.05, np.linspace(1, 5, 6)[:, None])
+        follow = srgp.OnePass(steps=5, learning_rate=0.05)
+        gp = OnlineGP(start, follow=follow, chunk=50)
+        model, past, memory, expected = start, 0.0 * srgp.summarise(start, *rows(1)), None, 0.0
+        for i in range(6):
+            X, y = rows(50, i)
+            gp.learn_many(X, y)
+            old, before = model, past
+            model, past, memory = follow.update(model, past, X, y, memory=memory)
+            expected += srgp.move_loss(before, old, model)
+        assert np.abs(gp.inducing_inputs - start.inducing).max() > 0.1
+        assert gp.loss == pytest.approx(expected, rel=1e-6)
+        assert gp.loss > 0.1
+
+    def test_several_paces_follow_together(self) -> None:
+        """After a jump the short memory leads, θ and R follow it, and all keep to one model."""
+        gp = OnlineGP(MODEL, forgetting=[1.0, 0.97], follow=srgp.OnePass(), renew=True,
+                      chunk=20, window=100)  # fmt: skip
+        for i in range(20):
+            gp.learn_many(*rows(20, 100 + i))
+        assert gp.forgetting_weights[1.0] > 0.5
+        for i in range(15):
+            gp.learn_many(*rows(20, 10 + i, lambda x: 2.0 + np.cos(x)))
+        assert gp.forgetting_weights[0.97] > 0.9
+        assert gp.scores.recent.rmse < 0.3
+
+    def test_several_paces_are_several_sums(self) -> None:
+        """At fixed θ and R, each filter is that of its own forgotten sums."""
+        gp = OnlineGP(MODEL, forgetting=[1.0, 0.9], renew=True, chunk=10, n_inducing=12)
+        parts = [rows(10, i) for i in range(4)]
+        for part in parts:
+            gp.learn_many(*part)
+        np.testing.assert_array_equal(gp.model.inducing, MODEL.inducing)
+        for pace, f in zip((1.0, 0.9), gp._filters, strict=True):
+            sums = srgp.summarise(MODEL, *parts[0])
+            for part in parts[1:]:
+                sums = pace**10 * sums + srgp.summarise(MODEL, *part)
+            expected, _ = srgp.posterior(MODEL, sums).predict([[2.0]])
+            np.testing.assert_allclose(f.predict([[2.0]])[0], expected, rtol=1e-8)
 
 
 class TestSystems:
@@ -268,7 +414,7 @@ class TestSystems:
         run = narx.simulate(predict, y[:2], self.u)
         np.testing.assert_allclose(run.mean, y[2:], atol=1e-9)
         for steps in (1, 5):
-            found = narx.ahead(predict, y, self.u, steps)
+            found = narx.ahead(predict, y, self.u, steps).mean
             np.testing.assert_allclose(found, y[narx.first + steps - 1 :], atol=1e-9)
 
     def test_one_step_ahead_is_the_regression(self) -> None:
@@ -276,8 +422,10 @@ class TestSystems:
         X, target = narx.rows(y, np.stack([self.u, self.u**2], 1))
         assert X.shape == (397, 5)
         predict = sysid.linear(X, target)
-        found = narx.ahead(predict, y, np.stack([self.u, self.u**2], 1), 1)
-        np.testing.assert_allclose(found, predict(X)[0])
+        for trajectories in (0, 7):
+            found = narx.ahead(predict, y, np.stack([self.u, self.u**2], 1), 1, trajectories)
+            np.testing.assert_allclose(found.mean, predict(X)[0])
+            np.testing.assert_allclose(found.deviation, np.sqrt(predict(X)[1]))
 
     def test_uncertainty_is_carried_along(self) -> None:
         """y_t = 0.9 y_{t−1} + N(0, 0.1²): the deviation grows to 0.1/√(1 − 0.81)."""
@@ -290,6 +438,45 @@ class TestSystems:
         assert run.deviation[0] == pytest.approx(0.1, rel=0.1)
         assert run.deviation[-1] == pytest.approx(0.1 / np.sqrt(0.19), rel=0.1)
         np.testing.assert_allclose(run.mean[:10], 0.9 ** np.arange(1, 11), atol=0.02)
+
+    @staticmethod
+    def known(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """y_t = 0.9 y_{t−1} + 0.5 u_t + N(0, 0.1²)."""
+        return 0.9 * X[:, 0] + 0.5 * X[:, 1], np.full(len(X), 0.01)
+
+    def test_several_steps_ahead_are_the_steps_of_a_simulation(self) -> None:
+        """From the same past; the mean of 20 000 draws is good to 0.002, their deviation too."""
+        narx, u = NARX(lags=1, input_lags=0), self.u[:8]
+        run = narx.simulate(self.known, [1.0], u, trajectories=20_000)
+        y = np.append(1.0, np.zeros(7))
+        for steps in (1, 3, 7):
+            found = narx.ahead(self.known, y, u, steps, trajectories=20_000, seed=1)
+            assert found.mean[0] == pytest.approx(run.mean[steps - 1], abs=0.01)
+            assert found.deviation[0] == pytest.approx(run.deviation[steps - 1], abs=0.01)
+            exact = 0.1 * np.sqrt((0.81 ** np.arange(steps)).sum())
+            assert found.deviation[0] == pytest.approx(exact, rel=0.03)
+
+    def test_intervals_several_steps_ahead_cover(self) -> None:
+        """3000 rows; errors ten steps ahead are correlated over ten, so 0.95 is good to 0.02."""
+        rng, narx = np.random.default_rng(0), NARX(lags=1, input_lags=0)
+        u, y = rng.normal(size=3000), np.zeros(3000)
+        for t in range(1, 3000):
+            y[t] = 0.9 * y[t - 1] + 0.5 * u[t] + 0.1 * rng.normal()
+        covered = {}
+        for trajectories in (0, 100):
+            found = narx.ahead(self.known, y, u, 10, trajectories)
+            inside = np.abs(y[10:] - found.mean) <= 1.96 * found.deviation
+            covered[trajectories] = inside.mean()
+        assert covered[100] == pytest.approx(0.95, abs=0.03)
+        assert covered[0] < 0.8  # that of a single step is too small
+
+    @pytest.mark.parametrize("trajectories", [1, -3, 2.5, True])
+    def test_one_trajectory_has_no_deviation(self, trajectories: int) -> None:
+        narx = NARX(lags=1, input_lags=0)
+        with pytest.raises(ValueError, match="trajectories"):
+            narx.simulate(self.known, [1.0], np.zeros(5), trajectories)
+        with pytest.raises(ValueError, match="trajectories"):
+            narx.ahead(self.known, np.zeros(5), np.zeros(5), 2, trajectories)
 
     def test_a_gp_beats_the_line_on_a_curved_plant(self) -> None:
         rng = np.random.default_rng(0)

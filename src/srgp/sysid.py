@@ -65,10 +65,28 @@ class NARX:
         past = np.stack([y[times - k] for k in range(1, self.lags + 1)], 1)
         return np.concatenate([past, self._inputs(u, times)], 1), y[times]
 
-    def ahead(self, predict: Predictor, y: ArrayLike, u: ArrayLike, steps: int) -> np.ndarray:
-        """The mean of y_t predicted from the outputs up to y_{t−steps}, for every t that has them.
+    def ahead(
+        self,
+        predict: Predictor,
+        y: ArrayLike,
+        u: ArrayLike,
+        steps: int,
+        trajectories: int = 0,
+        seed: int = 0,
+    ) -> Trajectory:
+        """y_t predicted from the outputs up to y_{t−steps}, for every t that has them.
 
-        Entry i belongs to t = first + steps − 1 + i. Predictions are fed back, inputs are known.
+        Entry i belongs to t = first + steps − 1 + i. Predictions are fed back, inputs are known;
+        `trajectories` as for `simulate`, from each of the times.
+
+        >>> import numpy as np
+        >>> from srgp.sysid import NARX
+        >>> def predict(X):  # y_t = y_{t−1} + N(0, 1)
+        ...     return X[:, 0], np.ones(len(X))
+        >>> y, walk = [0.0, 1.0, 2.0, 3.0], NARX(lags=1, input_lags=0)
+        >>> found = walk.ahead(predict, y, np.zeros(4), steps=3, trajectories=10_000)
+        >>> print(f"{found.mean[0]:.1f} ± {found.deviation[0]:.1f}, √3 is {np.sqrt(3):.1f}")
+        0.0 ± 1.7, √3 is 1.7
         """
         y, u = _series(y, u)
         steps = as_count(steps, "steps")
@@ -77,10 +95,8 @@ class NARX:
             raise ValueError(f"{len(y)} samples are too few for {steps} steps ahead.")
         times = self.first + np.arange(count)
         past = np.stack([y[times - k] for k in range(1, self.lags + 1)], 1)
-        for k in range(steps):
-            mean, _ = predict(np.concatenate([past, self._inputs(u, times + k)], 1))
-            past = np.concatenate([mean[:, None], past[:, :-1]], 1)
-        return mean
+        inputs = [self._inputs(u, times + k) for k in range(steps)]
+        return self._fed_back(predict, past, inputs, trajectories, seed)[-1]
 
     def simulate(
         self,
@@ -92,28 +108,53 @@ class NARX:
     ) -> Trajectory:
         """Run freely from the first outputs, y (at least `first` of them), through all of u (T, ·).
 
-        With `trajectories`, so many are drawn: each is fed its own draws from the predictive
-        distribution, and their mean and deviation are told. Without, means are fed back, and the
-        deviation is that of a single step, which is too small for anything but the first.
+        trajectories: so many, at least two, are drawn: each is fed its own draws from the
+                      predictive distribution. Of these, mean and deviation are told,
+
+                          E[y_t] = E[m(x)],   var[y_t] = E[v(x)] + var[m(x)],
+
+                      over the x that the trajectories have come to. Draws of different steps are
+                      independent, as if the error of the function itself were new at every step;
+                      where it lasts, the deviation is too small. With 0, means are fed back, and
+                      the deviation is that of a single step: too small but for the first.
+
+        >>> import numpy as np
+        >>> from srgp.sysid import NARX
+        >>> def predict(X):  # y_t = y_{t−1}/2 + N(0, 1)
+        ...     return 0.5 * X[:, 0], np.ones(len(X))
+        >>> run = NARX(1, 0).simulate(predict, [8.0], np.zeros(4), trajectories=10_000)
+        >>> print(run.mean.round(1), run.deviation.round(2))  # 1, √(1 + 1/4), √(1 + 1/4 + 1/16)
+        [4. 2. 1.] [1.   1.12 1.15]
         """
         y, u = as_floats(y, "y"), _columns(u)
         if len(y) < self.first or len(u) <= self.first:
             raise ValueError(f"a simulation starts from {self.first} outputs and inputs.")
-        rng, count = np.random.default_rng(seed), max(trajectories, 1)
-        past = np.tile(y[self.first - self.lags : self.first][::-1], (count, 1))
-        found = []
-        for t in range(self.first, len(u)):
-            inputs = np.tile(self._inputs(u, np.array([t])), (count, 1))
-            mean, variance = predict(np.concatenate([past, inputs], 1))
-            now = mean
-            if trajectories:
-                now = mean + np.sqrt(variance) * rng.normal(size=count)
-                found.append((now.mean(), now.std()))
-            else:
-                found.append((mean[0], np.sqrt(variance[0])))
+        past = y[self.first - self.lags : self.first][::-1][None]
+        inputs = [self._inputs(u, np.array([t])) for t in range(self.first, len(u))]
+        found = self._fed_back(predict, past, inputs, trajectories, seed)
+        return Trajectory(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    def _fed_back(
+        self,
+        predict: Predictor,
+        past: np.ndarray,
+        inputs: list[np.ndarray],
+        trajectories: int,
+        seed: int,
+    ) -> list[Trajectory]:
+        """Steps from several pasts (A, lags) at once, each with its inputs (A, ·)."""
+        drawn = _as_trajectories(trajectories)
+        rng, copies, found = np.random.default_rng(seed), max(drawn, 1), []
+        past = np.repeat(past, copies, 0)
+        for u in inputs:
+            rows = np.concatenate([past, np.repeat(u, copies, 0)], 1)
+            mean, variance = predict(rows)
+            now = mean + np.sqrt(variance) * rng.normal(size=len(rows)) if drawn else mean
             past = np.concatenate([now[:, None], past[:, :-1]], 1)
-        means, deviations = np.array(found).T
-        return Trajectory(means, deviations)
+            means, variances = mean.reshape(-1, copies), variance.reshape(-1, copies)
+            scatter = means.var(1, ddof=1) if drawn else 0.0
+            found.append(Trajectory(means.mean(1), np.sqrt(variances.mean(1) + scatter)))
+        return found
 
     def _inputs(self, u: np.ndarray, times: np.ndarray) -> np.ndarray:
         first = 0 if self.direct else 1
@@ -139,6 +180,15 @@ def linear(X: ArrayLike, y: ArrayLike) -> Predictor:
         return mean, np.full(len(rows), variance)
 
     return predict
+
+
+def _as_trajectories(count: int) -> int:
+    """0, or at least two: one alone has no deviation."""
+    if count == 0 and not isinstance(count, bool):
+        return 0
+    if as_count(count, "trajectories") < 2:
+        raise ValueError("trajectories must be 0, or at least 2: one has no deviation.")
+    return int(count)
 
 
 def _series(y: ArrayLike, u: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

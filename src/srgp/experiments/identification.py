@@ -119,7 +119,7 @@ def _far(plant: tank.Plant, seen: int, predict: Any) -> float:
     y, w = plant.y[part], plant.w[part]
     if len(y) <= FAR + tank.LAGS:
         return float("nan")
-    mean = NARX(tank.LAGS, tank.LAGS).ahead(predict, y, w, FAR)
+    mean = NARX(tank.LAGS, tank.LAGS).ahead(predict, y, w, FAR).mean
     return float(np.sqrt(np.mean((mean - plant.f[part][-len(mean) :]) ** 2)))
 
 
@@ -158,8 +158,8 @@ def _identified(plant: str, data: Path, M: int) -> dict[str, Any]:
         truth = y_test[narx.first :]
         inside = np.abs(truth - run_freely.mean) <= WIDTH * run_freely.deviation
         found[name] = {
-            "one step": _rmse(narx.ahead(predictor, y_test, u_test, 1), y_test),
-            "far": _rmse(narx.ahead(predictor, y_test, u_test, FAR), y_test),
+            "one step": _rmse(narx.ahead(predictor, y_test, u_test, 1).mean, y_test),
+            "far": _rmse(narx.ahead(predictor, y_test, u_test, FAR).mean, y_test),
             "free run": _rmse(run_freely.mean, y_test),
             "coverage": float(np.mean(inside)) if name == "GP" else None,
             "mean": run_freely.mean[: 2 * SHOWN],
