@@ -80,6 +80,24 @@ class TestSlidingWindow:
         exact = srgp.summarise(MODEL, X[-100:], y[-100:])
         np.testing.assert_allclose(window.statistics.sums.b, exact.sums.b, rtol=1e-9, atol=1e-9)
 
+    def test_thousands_of_single_steps(self) -> None:
+        """Sixty times the window, its errors looked at all along, in A, b and c.
+
+        Between two fresh sums 50 rows come and 50 go: rounding of 1e-16 a row, and some room.
+        """
+        X, y = rows(3000)
+        y[1500:1600] *= 1e3  # what passes by leaves its rounding behind, until the fresh sum
+        model = MODEL.replace(inducing=MODEL.inducing[::3])
+        window = SlidingWindow(model, rows=50).add(X[:50], y[:50])
+        for i in range(50, 3000):
+            window.add(X[i : i + 1], y[i : i + 1])
+            if i % 50 in (24, 48) and not 1500 <= i < 1750:
+                exact = srgp.summarise(model, X[i - 49 : i + 1], y[i - 49 : i + 1]).sums
+                for name in ("A", "b", "c"):
+                    found, fresh = getattr(window.statistics.sums, name), getattr(exact, name)
+                    np.testing.assert_allclose(found, fresh, atol=1e-12 * np.abs(fresh).max())
+        assert window.statistics.n == 50
+
     def test_bad_rows_change_nothing(self) -> None:
         X, y = rows(30)
         window = SlidingWindow(MODEL, rows=20).add(X, y)

@@ -123,8 +123,8 @@ class NARX:
         >>> def predict(X):  # y_t = y_{t−1}/2 + N(0, 1)
         ...     return 0.5 * X[:, 0], np.ones(len(X))
         >>> run = NARX(1, 0).simulate(predict, [8.0], np.zeros(4), trajectories=10_000)
-        >>> print(run.mean.round(1), run.deviation.round(2))  # 1, √(1 + 1/4), √(1 + 1/4 + 1/16)
-        [4. 2. 1.] [1.   1.12 1.15]
+        >>> print(run.mean.round(1), run.deviation.round(1))  # 1, √(1 + 1/4), √(1 + 1/4 + 1/16)
+        [4. 2. 1.] [1.  1.1 1.1]
         """
         y, u = as_floats(y, "y"), _columns(u)
         if len(y) < self.first or len(u) <= self.first:
