@@ -162,6 +162,60 @@ def test_the_regressor_goes_on_and_knows_its_data(tmp_path: Path) -> None:
         fitted(srgp.Checkpoint(tmp_path), other)
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_regressor_with_other_settings_is_refused(steps: int, tmp_path: Path) -> None:
+    """Whatever was kept: the job alone, or steps of a learner as well."""
+
+    def fitted(checkpoint: Any, data: Any = (X, y), **given: Any) -> srgp.SparseGPRegressor:
+        learner = srgp.SRGP(batch_size=100, epochs=4)
+        settings = {"n_inducing": 8, "learner": learner, **given}
+        return srgp.SparseGPRegressor(**settings).fit_source(data, checkpoint=checkpoint)
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Interrupted(tmp_path, steps - 1))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert len(before) >= steps
+    swapped = y.copy()
+    swapped[[5, 9]] = swapped[[9, 5]]  # means, deviations and the first row stay
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"n_inducing": 5}, "n_inducing"),
+        ({"kernel": "matern52"}, "kernel"),
+        ({"kernel": k.SE(lengthscales=2.0)}, "kernel"),
+        ({"random_state": 1}, "seed"),
+        ({"approximation": "fitc"}, "approximation"),
+        ({"inducing": "random"}, "inducing"),
+        ({"inducing": X[:8]}, "inducing"),
+        ({"standardize": False}, "standardize"),
+        ({"learner": "exact"}, "learner"),
+        ({"learner": "srgp", "epochs": 5}, "learner"),
+        ({"data": (X, swapped)}, "data"),
+        ({"data": (X, y, np.where(np.arange(600) < 9, 2.0, 1.0))}, "data"),
+    ]
+    for given, name in others:
+        with pytest.raises(ValueError, match=f"another job: {name} differ"):
+            fitted(srgp.Checkpoint(tmp_path), **given)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    # When it ends is not what it learns.
+    assert fitted(srgp.Checkpoint(tmp_path), max_seconds=1e6).bound_ == fitted(None).bound_
+
+
+def test_a_step_of_another_shape_is_refused(tmp_path: Path) -> None:
+    learn(LEARNERS["Exact"], srgp.Checkpoint(tmp_path))
+    step = tmp_path / "000002.step"
+    arrays, about = storage.read_arrays(step, "checkpoint")
+    for wrong in (
+        {**arrays, "2": arrays["2"][:-1]},
+        {"0": arrays["0"]},
+        {**arrays, "other": arrays["0"]},
+    ):
+        storage.write_arrays(step, "checkpoint", wrong, about)
+        with pytest.raises(ValueError, match=r"000002\.step holds no step of this job"):
+            learn(LEARNERS["Exact"], srgp.Checkpoint(tmp_path))
+    storage.write_arrays(step, "checkpoint", {}, {"job": {}})
+    with pytest.raises(ValueError, match="holds no step of this job"):
+        learn(LEARNERS["Exact"], srgp.Checkpoint(tmp_path))
+
+
 # -- the command, killed ----------------------------------------------------------------------
 
 

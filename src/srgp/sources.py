@@ -1,5 +1,6 @@
 """Where rows of data come from: arrays, or batches that need not fit in memory together."""
 
+import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ T = TypeVar("T")
 BUFFER = 8  # batches held back to shuffle a stream of rows
 AHEAD = 2  # batches read ahead of their use
 SAMPLE = 2048  # rows of a batch, where a few rows are wanted
+DIGESTED = 16_384  # rows of a batch, where all are read once
 
 
 @runtime_checkable
@@ -269,3 +271,17 @@ def random_rows(source: Source, count: int, seed: int) -> Batch:
         if rows >= count:
             break
     return tuple(np.concatenate(parts)[:count] for parts in zip(*held, strict=True))  # type: ignore[return-value]
+
+
+def digest(source: Source) -> str:
+    """A name for all rows in their order; of data in several places, for the rows of each."""
+    return hashlib.sha256(np.asarray(reduced(source, _digested)).tobytes()).hexdigest()
+
+
+def _digested(source: Source) -> np.ndarray:
+    found = hashlib.blake2b(digest_size=32)
+    for batch in source.batches(DIGESTED):
+        for array in batch:
+            found.update(np.ascontiguousarray(array))
+    # Numbers that add up over the parts without rounding.
+    return np.frombuffer(found.digest(), np.uint32).astype(np.float64)

@@ -21,7 +21,7 @@ from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
 from srgp.precision import double
-from srgp.sources import Batch, Source, as_source, first_row
+from srgp.sources import Batch, Source, as_source, digest, first_row
 from srgp.statistics import Statistics, summarise_source
 
 
@@ -198,14 +198,13 @@ def make_task(
 
 
 def _job(task: Task, learner: Learner, model: Model) -> dict[str, Any]:
-    """What tells one job of learning from another."""
-    row = first_row(task.source, model.inducing.shape[1])
+    """What tells one job of learning from another: all that its steps are computed from."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(model)]
     return {
         "learner": learner,
         "start": hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest(),
-        "model": (type(model.kernel).__name__, model.approximation),
-        "data": (task.rows, task.present, *(a.tolist() for a in row)),
+        "model": model.fingerprint,
+        "data": (task.rows, task.present, digest(task.source)),
         "fixed": [
             n for n, f in zip(task.coordinates.names, task.coordinates.free, strict=True) if not f
         ],

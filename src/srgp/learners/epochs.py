@@ -28,10 +28,9 @@ def run_epochs(
     epoch: Callable[[int, Place], tuple[Place, Told]],
 ) -> None:
     """Epoch after epoch, each from where the last ended, until the listener says stop."""
+    like = (place, Told(task.start, 0.0, 0.0, 0))
     for number in range(count):
-        place, told = task.journal.step(
-            functools.partial(epoch, number, place), (place, Told(task.start, 0.0, 0.0, 0))
-        )
+        place, told = task.journal.step(functools.partial(epoch, number, place), like)
         stop = report(
             Report(
                 told.values,

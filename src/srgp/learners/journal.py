@@ -21,7 +21,10 @@ class Journal(Protocol):
         ...
 
     def step(self, compute: Callable[[], T], like: T) -> T:
-        """The result of the next step, a tree of arrays with the structure of `like`."""
+        """The result of the next step, a tree of arrays with the structure of `like`.
+
+        The arrays have its shapes, but for those that are empty there: they may have any.
+        """
         ...
 
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from srgp import approximations, kernels
 from srgp.approximations import Approximation
-from srgp.kernels import Stationary
+from srgp.kernels import Kernel, Stationary
 from srgp.learners import SRGP, Auto, Exact, Sites
+from srgp.model import describe
 from srgp.onepass import OnePass
-from srgp.sources import Source, as_source
+from srgp.sources import Source, as_source, digest
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -61,3 +62,18 @@ def as_rows(data: Any, client: Any) -> Source:
     from srgp.distributed import Partitions
 
     return Partitions.of(data, client)
+
+
+def job(parameters: dict[str, Any], learner: Any, seed: int, source: Source) -> dict[str, Any]:
+    """All that decides what a fit learns, for a checkpoint; when it ends is the clock's affair."""
+    kernel, inducing = parameters["kernel"] or "se", parameters["inducing"]
+    return {
+        "data": digest(source),
+        "kernel": describe(kernel) if isinstance(kernel, Kernel) else kernel,
+        "n_inducing": parameters["n_inducing"],
+        "inducing": inducing if isinstance(inducing, str) else np.asarray(inducing).tolist(),
+        "approximation": parameters["approximation"],
+        "learner": learner,
+        "standardize": parameters["standardize"],
+        "seed": seed,
+    }

@@ -22,7 +22,7 @@ from srgp.moving import carried
 from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior
-from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, named, packed, unpacked
+from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, job, named, packed, unpacked
 from srgp.regressor.places import Streams, both, kept_streams
 from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
@@ -272,14 +272,13 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         checkpoint: storage.Checkpoint | None = None,
     ) -> Self:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        approximation = self._approximation()
+        approximation, learner = self._approximation(), self._learner()
+        if checkpoint is not None:
+            checkpoint.check(job(self.get_params(False), learner, seed, source))
         scaler, weight = Scaler.of(source)
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         rows = scaled(source, scaler)
-        if checkpoint is not None:
-            # Sums over all rows: other data would have others.
-            checkpoint.check({"data": {k: v.tolist() for k, v in scaler.arrays().items()}})
         with quiet():
             model = self._start(rows, scaler, approximation, seed)
             if checkpoint is not None:
@@ -289,7 +288,6 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             priors: dict[str, Prior] = {}
             if approximation.noise_free and weight != source.present():
                 priors["noise"] = Repeats(scaler.y_spread.size * (weight - source.present()))
-            learner = self._learner()
             if learner is None:
                 statistics, history = summarise_source(model, rows), None
             else:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from srgp.storage.files import FilePath, read_arrays, write_arrays
+from srgp.storage.files import FilePath, library_version, read_arrays, write_arrays
 
 T = TypeVar("T")
 
@@ -55,10 +55,11 @@ class Checkpoint:
         """Note what is being learned; a ValueError where the folder is about something else."""
         path = self._path()
         told = {name: _stable(value) for name, value in job.items()}
+        told["version of srgp"] = library_version()
         if not path.exists():
             write_arrays(path, KIND, {}, {"job": told})
         known = read_arrays(path, KIND)[1].get("job", {})
-        changed = [name for name in told if known.get(name) != told[name]]
+        changed = [name for name in {**told, **known} if known.get(name) != told.get(name)]
         if changed:
             raise ValueError(
                 f"{self.folder} remembers another job: {', '.join(changed)} differ. Name another "
@@ -71,6 +72,11 @@ class Checkpoint:
         path = self._path()
         if path.exists():
             arrays, about = read_arrays(path, KIND)
+            if not _fits(arrays, like) or "seconds" not in about:
+                raise ValueError(
+                    f"{path} holds no step of this job: name another folder for the checkpoint, or "
+                    "remove this one to start again."
+                )
             leaves = [arrays[str(i)] for i in range(len(arrays))]
             result: T = jax.tree.unflatten(jax.tree.structure(like), leaves)
             self.seconds += float(about["seconds"])
@@ -100,6 +106,14 @@ class Checkpoint:
         for path in left:
             path.unlink(missing_ok=True)
         return [p for p in found if p not in left]
+
+
+def _fits(arrays: Mapping[str, np.ndarray], like: Any) -> bool:
+    """Whether arrays have the shapes of a step; one that is empty there has none yet."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(like)]
+    if set(arrays) != {str(i) for i in range(len(shapes))}:
+        return False
+    return all(shape in ((0,), arrays[str(i)].shape) for i, shape in enumerate(shapes))
 
 
 def _stable(value: Any) -> str:
