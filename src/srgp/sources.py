@@ -282,6 +282,6 @@ def _digested(source: Source) -> np.ndarray:
     found = hashlib.blake2b(digest_size=32)
     for batch in source.batches(DIGESTED):
         for array in batch:
-            found.update(np.ascontiguousarray(array))
+            found.update(np.ascontiguousarray(array).data)
     # Numbers that add up over the parts without rounding.
     return np.frombuffer(found.digest(), np.uint32).astype(np.float64)
