@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import srgp
 from srgp import SparseGPRegressor
-from srgp.cli import shows  # noqa: F401 - adds its commands
+from srgp.atomic import replacing
+from srgp.cli import (
+    commands,
+    shows,  # noqa: F401 - adds its commands
+)
 from srgp.cli.commands import app
+from srgp.cli.words import said
+from srgp.regressor import choices
 
 RUNNER = CliRunner()
 
@@ -164,6 +172,146 @@ def test_user_errors_are_one_line_and_write_nothing(folder: Path, tmp_path: Path
         assert len(result.stderr.strip().splitlines()) == 1
         assert "Traceback" not in result.output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.srgp", "gaps.csv"]
+
+
+def test_an_input_is_never_written_over(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("one.csv", "two.csv"):
+        table(50).to_csv(data / name, index=False)
+    (tmp_path / "link.csv").symlink_to(data / "two.csv")
+    model = tmp_path / "m.csv"  # whatever its name
+    model.write_bytes((folder / "m.srgp").read_bytes())
+    before = {p: p.read_bytes() for p in (*data.iterdir(), model)}
+    one, fit = data / "one.csv", ("--target", "y", "-m", 5)
+    for words in [
+        ("predict", model, one, "-o", one),
+        ("predict", model, data, "-o", data / "two.csv"),
+        ("predict", model, data / "*.csv", "-o", tmp_path / "link.csv"),
+        ("predict", model, one, "-o", model),
+        ("fit", one, *fit, "-o", one),
+        ("fit", one, *fit, "--test", data / "two.csv", "-o", data / "two.csv"),
+        ("update", model, one, "-o", one),
+        ("update", model, one, "--afresh", "-o", model),
+        ("evaluate", model, one, "--plot", model),
+        ("merge", model, folder / "m.srgp", "-o", model),
+    ]:
+        assert "one of the inputs" in run(*words, code=2).stderr
+    assert {p: p.read_bytes() for p in before} == before
+    run("update", model, one, "-o", model)  # which is how a model grows
+
+
+def test_an_output_is_tried_before_the_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("it worked first")
+
+    for name in ("fit_source", "partial_fit_source", "predict_source", "_answer"):
+        monkeypatch.setattr(SparseGPRegressor, name, work)
+    monkeypatch.setattr("srgp.experiments.tank.run", work)
+    model, train = folder / "m.srgp", folder / "train.csv"
+    fit = ("fit", train, "--target", "y")
+    (tmp_path / "kept").mkdir()
+    for words, ending in [
+        ((*fit, "-o"), ".srgp"),
+        (("update", model, train, "-o"), ".srgp"),
+        (("predict", model, train, "-o"), ".csv"),
+        (("evaluate", model, train, "--plot"), ".png"),
+        (("merge", model, model, "-o"), ".srgp"),
+        (("demo", "-o"), ".png"),
+    ]:
+        # Nobody may make files in /proc, not even root.
+        assert "into the folder /proc" in run(*words, f"/proc/x{ending}", code=2).stderr
+        assert "is a folder" in run(*words, tmp_path, code=2).stderr
+        assert "does not exist" in run(*words, tmp_path / "no" / f"x{ending}", code=2).stderr
+    kept = (*fit, "-o", tmp_path / "m.srgp", "--checkpoint")
+    assert "into the folder /proc" in run(*kept, "/proc/kept/deep", code=2).stderr
+    inside = (*fit, "-o", tmp_path / "kept" / "m.srgp", "--checkpoint", tmp_path / "kept")
+    assert "folder of the checkpoint" in run(*inside, code=2).stderr
+    told = run("evaluate", model, train, "--plot", tmp_path / "p.xyz", code=2).stderr
+    assert "kind of picture" in told
+
+
+def test_errors_of_the_system_name_the_users_file(folder: Path, tmp_path: Path) -> None:
+    told = run("info", tmp_path / "nowhere.srgp", code=2).stderr
+    assert told == f"srgp: {tmp_path / 'nowhere.srgp'} does not exist: check the path.\n"
+    assert "is a folder: name a file" in run("info", tmp_path, code=2).stderr
+    below = run("info", folder / "m.srgp" / "x", code=2).stderr
+    assert "lies within a file" in below
+    for error in (
+        PermissionError(13, "Permission denied", "a.csv"),
+        OSError(28, "No space left on device", "a.csv"),
+        OSError(5, "Input/output error", "a.csv"),
+    ):
+        assert re.fullmatch(r"a\.csv cannot be \w+.*\.", said(error))
+
+
+def test_a_temporary_file_is_not_what_is_named(tmp_path: Path) -> None:
+    def write() -> None:
+        with replacing(tmp_path / "out.csv") as temporary:
+            temporary.write_text("half")
+            raise OSError(27, "Too large", str(temporary))
+
+    with pytest.raises(OSError, match=r"Too large: '[^']*/out\.csv'"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def command(*words: Any, **options: Any) -> "subprocess.CompletedProcess[str]":
+    program = str(Path(sys.executable).parent / "srgp")
+    return subprocess.run(
+        [program, *map(str, words)], capture_output=True, text=True, check=False, **options
+    )
+
+
+def test_usage_errors_are_one_line(folder: Path) -> None:
+    model = folder / "m.srgp"
+    for words, message in [
+        (["nope"], "No such command 'nope'. See `srgp --help`."),
+        (["fit"], "Missing argument"),
+        (["info", model, "--json5"], "No such option: --json5"),
+        (["predict", model, model, "-o", "x.csv", "--missing", "none"], "is not one of 'error', "),
+    ]:
+        done = command(*words)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.startswith("srgp: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_version_and_help_come_at_once() -> None:
+    assert command("--version").stdout == f"srgp {srgp.__version__}\n"
+    shown = command("predict", "--help").stdout
+    assert "--missing <error|drop>" in shown
+    assert "<bool>" not in shown
+    assert "<Any>" not in shown
+    heavy = ("jax", "numpy", "sklearn", "rich", "pyarrow", "matplotlib", "pandas")
+    code = (
+        "import sys, srgp.cli.shows, srgp.cli.commands; "
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_names_all_that_the_library_knows() -> None:
+    assert ", ".join(choices.KERNELS) == commands.KERNELS
+    assert ", ".join(choices.APPROXIMATIONS) == commands.APPROXIMATIONS
+
+
+def test_an_interruption_of_the_imports_is_one_line() -> None:
+    code = (
+        "import sys, srgp.cli\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "srgp.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "srgp: interrupted; nothing was written.\n"
 
 
 @pytest.mark.parametrize("command", ["fit", "update", "predict"])

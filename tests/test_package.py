@@ -25,6 +25,7 @@ LAYERS = [
     "compiled",
     "pytree",
     "checks",
+    "atomic",
     "sysid",
     "metrics",
     "blas",

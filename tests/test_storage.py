@@ -553,7 +553,7 @@ def test_a_header_that_no_reader_would_take_is_not_written(
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to write model\.srgp"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere, to write model\.srgp"):
         small(tmp_path / "nowhere" / "model.srgp")
 
 

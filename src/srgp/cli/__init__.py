@@ -2,15 +2,39 @@
 
 import sys
 
-from srgp.compiled import keep_compiled_code
-
 
 def main() -> None:
     """Run the command line; what it needs beyond the core is an extra."""
-    keep_compiled_code()  # for the next command
+    try:
+        sys.exit(_run())
+    except KeyboardInterrupt:
+        print("srgp: interrupted; nothing was written.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> int:
     try:
         from srgp.cli import shows  # noqa: F401 - adds its commands
         from srgp.cli.commands import app
     except ImportError as error:
         sys.exit(f"srgp: the command line needs {error.name}: pip install 'srgp[cli]'.")
-    app(prog_name="srgp")
+    try:
+        return app(prog_name="srgp", standalone_mode=False) or 0
+    except Exception as error:
+        # Typer brings a Click of its own, or the other: they are alike in this.
+        if not hasattr(error, "format_message"):
+            raise
+        return _tell_usage(error)
+
+
+def _tell_usage(error: Exception) -> int:
+    """A wrong command or option in one line; help, where it was called with nothing."""
+    message: str = error.format_message()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    where = "srgp" if context is None else context.command_path
+    if "\n" in message:
+        print(message, file=sys.stderr)
+    else:
+        said = message.replace("Value error, ", "").rstrip(".")
+        print(f"srgp: {said}. See `{where} --help`.", file=sys.stderr)
+    return 2

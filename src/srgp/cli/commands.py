@@ -1,43 +1,42 @@
 """The commands, one function each."""
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 import srgp
-from srgp.cli.following import Follower
-from srgp.cli.screen import (
-    check_folder,
-    chosen,
-    clean,
-    closing,
-    resumable,
-    tell,
-    terminable,
-    watching,
-)
-from srgp.metrics import scores
-from srgp.regressor import APPROXIMATIONS, KERNELS, SparseGPRegressor
-from srgp.tables import Table, write_table
+from srgp.cli import opening
+from srgp.cli.outputs import check_checkpoint, check_output, check_picture
+from srgp.cli.screen import check_folder, clean, closing, resumable, tell, terminable, watching
+
+if TYPE_CHECKING:
+    from srgp.regressor import SparseGPRegressor
+
+# What a command works with is imported in it: help comes at once.
 
 app = typer.Typer(
     help="Gaussian process regression for large tables: learn, update, predict, merge.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 SCORED = 200_000  # rows by which a fit is judged where no test data are given
+KERNELS = "se, matern12, matern32, matern52, rational_quadratic"
+APPROXIMATIONS = "sor, dtc, fitc, fic, pitc, vfe, pep, tighter_vfe"
 
-Data = Annotated[list[str], typer.Argument(help="CSV or Parquet: files, folders or patterns.")]
-ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
+Data = Annotated[
+    list[str],
+    typer.Argument(metavar="DATA", help="CSV or Parquet: files, folders or patterns."),
+]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")]
 Out = Annotated[Path, typer.Option("--output", "-o", help="The file to write.")]
 Missing = Annotated[
-    Any, typer.Option(help="Rows with missing values: 'error', or 'drop' to leave them out.")
+    Literal["error", "drop"],
+    typer.Option(help="Rows with missing values: an error, or left out and counted."),
 ]
 Delimiter = Annotated[str, typer.Option(help="What separates the columns of a CSV file.")]
 Scheduler = Annotated[
@@ -45,6 +44,21 @@ Scheduler = Annotated[
     typer.Option(help="Work on a Dask cluster: its address, or 'local' for all cores here."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"srgp {srgp.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _srgp(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+    ] = False,
+) -> None:
+    """Gaussian process regression for large tables: learn, update, predict, merge."""
 
 
 @app.command()
@@ -58,10 +72,8 @@ def fit(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A column that counts rows.")] = None,
     inducing: Annotated[int, typer.Option("--inducing", "-m", help="Inducing points.")] = 100,
-    kernel: Annotated[str, typer.Option(help=f"One of {', '.join(KERNELS)}.")] = "se",
-    approximation: Annotated[
-        str, typer.Option(help=f"One of {', '.join(APPROXIMATIONS)}.")
-    ] = "vfe",
+    kernel: Annotated[str, typer.Option(help=f"One of {KERNELS}.")] = "se",
+    approximation: Annotated[str, typer.Option(help=f"One of {APPROXIMATIONS}.")] = "vfe",
     learner: Annotated[str, typer.Option(help="auto, exact, sites or srgp.")] = "auto",
     batch_size: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
@@ -78,16 +90,17 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn a model from a table and write it to a file."""
-    check_folder(output)
-    table = Table(
-        data,
-        _one_or_more(target),
-        _names(features),
-        weight,
-        missing=missing,
-        delimiter=delimiter,
-    )
-    held_out = None if test is None else _like(table, [test], missing, delimiter)
+    check_output(output)
+    from srgp.cli.judging import answers, judged
+    from srgp.regressor import SparseGPRegressor
+    from srgp.tables import Table
+
+    columns = (opening.one_or_more(target), opening.names(features), weight)
+    table = Table(data, *columns, missing=missing, delimiter=delimiter)
+    held_out = None if test is None else opening.like(table, [test], missing, delimiter)
+    check_output(output, [*table.files(), *(held_out.files() if held_out else ())])
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, output)
     est = SparseGPRegressor(
         kernel=kernel,
         n_inducing=inducing,
@@ -101,7 +114,7 @@ def fit(
     kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
     with (
-        _cluster(scheduler) as client,
+        opening.cluster(scheduler) as client,
         watching(table.count(), quiet=as_json) as callback,
         resumable(checkpoint),
     ):
@@ -110,7 +123,7 @@ def fit(
     est.save(output)
     if kept is not None:
         kept.clear()
-    judged = _scores(est, held_out or table, SCORED if held_out is None else None)
+    found = answers(est, held_out or table, SCORED if held_out is None else None)
     closing(
         "fitted",
         {
@@ -123,7 +136,7 @@ def fit(
             "seconds": seconds,
             "rows per second": est.n_samples_seen_ / seconds,
             "judged by": "training rows" if held_out is None else "test rows",
-            **judged,
+            **judged(found),
         },
         as_json,
     )
@@ -135,6 +148,10 @@ def update(
     model: ModelFile,
     data: Data,
     output: Out,
+    afresh: Annotated[
+        bool,
+        typer.Option("--afresh", help="Only these rows, at the same parameters: to be merged."),
+    ] = False,
     weight: Annotated[str | None, typer.Option(help="A column that counts rows.")] = None,
     scheduler: Scheduler = None,
     missing: Missing = "error",
@@ -142,11 +159,14 @@ def update(
     as_json: Json = False,
 ) -> None:
     """Add rows to a model, exactly and in one pass, at the parameters it has."""
-    check_folder(output)
-    est = SparseGPRegressor.load(model)
-    table = _of(est, data, missing, delimiter, weight=weight)
+    check_output(output, [model] if afresh else [])
+    est = _loaded(model)
+    if afresh:
+        est.restart()
+    table = opening.of(est, data, missing, delimiter, weight=weight)
+    check_output(output, table.files())
     before, start = est.n_samples_seen_, time.perf_counter()
-    with _cluster(scheduler) as client:
+    with opening.cluster(scheduler) as client:
         est.partial_fit_source(table, client)
     seconds = time.perf_counter() - start
     est.save(output)
@@ -187,6 +207,8 @@ def learn_stream(
     as_json: Json = False,
 ) -> None:
     """Learn from a stream into a model file, each row once, whenever it is interrupted."""
+    from srgp.cli.following import Follower
+
     aside = rejects or model.with_name(model.name + ".rejects")
     check_folder(aside)
     if idle is not None and not follow and source != "-":
@@ -224,17 +246,18 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write mean and deviation for every row of a table."""
-    est = SparseGPRegressor.load(model)
-    table = _of(est, data, missing, delimiter, target=False)
-    kept: Any = "all" if keep == "all" else _names(keep) or ()
+    check_output(output, [model])
+    from srgp.tables import write_table
+
+    est = _loaded(model)
+    table = opening.of(est, data, missing, delimiter, target=False)
+    check_output(output, table.files())
+    kept: Any = "all" if keep == "all" else opening.names(keep) or ()
     start = time.perf_counter()
     rows = write_table(output, est.predict_source(table, kept, noise))
     seconds = time.perf_counter() - start
-    closing(
-        "predicted",
-        {"file": str(output), "rows": rows, "seconds": seconds, "rows per second": rows / seconds},
-        as_json,
-    )
+    shown: dict[str, Any] = {"file": str(output), "rows": rows, "dropped": table.dropped}
+    closing("predicted", {**shown, "seconds": seconds, "rows per second": rows / seconds}, as_json)
 
 
 @app.command()
@@ -248,18 +271,27 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Judge a model by rows whose targets are known: RMSE, NLPD, coverage."""
-    est = SparseGPRegressor.load(model)
-    table = _of(est, data, missing, delimiter)
-    answers = _answers(est, table, None)
     if plot is not None:
-        _picture(plot, *answers)
-    closing("evaluated", {"model": str(model), **_plain(answers)}, as_json)
+        check_picture(plot, [model])
+    from srgp.cli.judging import answers, judged, picture
+
+    est = _loaded(model)
+    table = opening.of(est, data, missing, delimiter)
+    if plot is not None:
+        check_output(plot, table.files())
+    found = answers(est, table)
+    if plot is not None:
+        picture(plot, *found)
+    shown = {"model": str(model), **judged(found), "dropped": table.dropped}
+    closing("evaluated", shown, as_json)
 
 
 @app.command()
 @clean
 def merge(
-    models: Annotated[list[Path], typer.Argument(help="Model files of the same parameters.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL", help="Model files of the same parameters.")
+    ],
     output: Out,
     move: Annotated[
         bool, typer.Option(help="Carry models of other parameters over to those of the first.")
@@ -267,8 +299,8 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Add up what models of the same parameters learned, each from rows of its own."""
-    check_folder(output)
-    first, *others = [SparseGPRegressor.load(path) for path in models]
+    check_output(output, models)
+    first, *others = [_loaded(path) for path in models]
     if not others:
         raise ValueError("name at least two models to merge.")
     lost = 0.0
@@ -291,8 +323,12 @@ def merge(
 @clean
 def info(model: ModelFile, as_json: Json = False) -> None:
     """Tell what a model file holds."""
-    saved = srgp.storage.read(model)
-    est = SparseGPRegressor.load(model)
+    import numpy as np
+
+    from srgp import kernels, storage
+
+    saved = storage.read(model)
+    est = _loaded(model)
     names = getattr(est, "feature_names_in_", None)
     shown: dict[str, Any] = {
         "model": str(model),
@@ -306,7 +342,7 @@ def info(model: ModelFile, as_json: Json = False) -> None:
         "noise deviation": np.asarray(est.noise_std_).tolist(),
         "bound": est.bound_,
     }
-    if isinstance(est.model_.kernel, srgp.kernels.Stationary):
+    if isinstance(est.model_.kernel, kernels.Stationary):
         shown["lengthscales"] = est.lengthscales_.tolist()
     if est.streams_:
         shown["streams"] = [
@@ -315,94 +351,11 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     closing("model", shown, as_json)
 
 
-# -- what the commands share ------------------------------------------------------------------
+def _loaded(model: Path) -> "SparseGPRegressor":
+    from srgp.regressor import SparseGPRegressor
+
+    return SparseGPRegressor.load(model)
 
 
 def _left(rows: int) -> str:
     return f" {rows} rows that make no batch yet are not learned: they are read again then."
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _one_or_more(target: str) -> str | list[str]:
-    names = _names(target) or [""]
-    return names[0] if len(names) == 1 else names
-
-
-def _like(table: Table, data: list[str], missing: Any, delimiter: str) -> Table:
-    """Other files with the columns of a table."""
-    names = table.target_names
-    target = names[0] if len(names) == 1 else list(names)
-    return Table(
-        data,
-        target,
-        list(table.feature_names),
-        missing=missing,
-        delimiter=delimiter,
-    )
-
-
-def _of(
-    est: SparseGPRegressor,
-    data: list[str],
-    missing: Any,
-    delimiter: str,
-    target: bool = True,
-    weight: str | None = None,
-) -> Table:
-    """Files with the columns that a model was learned from."""
-    names, targets = getattr(est, "feature_names_in_", None), est.target_names_
-    if names is None or targets is None:
-        raise ValueError("this model was not learned from a table with names: use it from Python.")
-    single = est.scaler_.y_spread.ndim == 0
-    wanted = (targets[0] if single else list(targets)) if target else None
-    return Table(data, wanted, list(names), weight, missing=missing, delimiter=delimiter)
-
-
-def _answers(
-    est: SparseGPRegressor, table: Table, at_most: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Targets, means and variances of the rows of a table, or of a random part of it."""
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    rows = 0
-    for X, y, w in table.batches(16_384, None if at_most is None else 0):
-        present = w > 0.0
-        mean, deviation = est._answer(est.scaler_.inputs(X[present]), True)
-        found.append((y[present], mean, deviation**2))
-        rows += int(present.sum())
-        if at_most is not None and rows >= at_most:
-            break
-    y, mean, variance = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return y, mean, variance
-
-
-def _scores(est: SparseGPRegressor, table: Table, at_most: int | None) -> dict[str, float]:
-    return _plain(_answers(est, table, at_most))
-
-
-def _plain(answers: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[str, float]:
-    return {"rows judged": len(answers[0]), **chosen(scores(*answers))}
-
-
-def _picture(path: Path, y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
-    from matplotlib.figure import Figure
-
-    from srgp import plots
-
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    columns = [a.reshape(len(a), -1)[:, 0] for a in (y, mean, variance)]
-    plots.prediction_vs_truth(*columns, ax=left)
-    plots.calibration(*columns, ax=right)
-    figure.savefig(path, dpi=150)
-
-
-def _cluster(scheduler: str | None) -> AbstractContextManager[Any]:
-    """The client of a cluster, if one is asked for."""
-    if scheduler is None:
-        return nullcontext()
-    from srgp.distributed import connected
-
-    return connected(scheduler)

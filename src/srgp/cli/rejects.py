@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from srgp.storage import unwritable
+from srgp.atomic import unwritable
 
 RECORD = re.compile(rb"[^\n]+:\d+: [^\n]+")
 

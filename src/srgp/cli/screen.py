@@ -8,15 +8,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table as Shown
 
-from srgp.compiled import drop_damaged
-from srgp.learners import Record
+from srgp.cli.outputs import check_output
+from srgp.cli.words import said
+
+if TYPE_CHECKING:
+    from srgp.learners import Record
+
+# JAX and Rich are imported when they are needed: help comes at once.
 
 P = ParamSpec("P")
 
@@ -31,9 +33,12 @@ def clean(command: Callable[P, None]) -> Callable[P, None]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         warnings.showwarning = _show_warning
         try:
+            from srgp.compiled import keep_compiled_code
+
+            keep_compiled_code()  # for the next command
             command(*args, **kwargs)
         except EXPECTED as error:
-            print(f"srgp: {error}", file=sys.stderr)
+            print(f"srgp: {said(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("srgp: interrupted; nothing was written.", file=sys.stderr)
@@ -78,44 +83,77 @@ def tell(text: str) -> None:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    from srgp.compiled import drop_damaged
+
     if drop_damaged(str(message)):
         return  # compiled again, and kept whole
-    print(f"srgp: warning: {message}", file=sys.stderr)
+    print(f"srgp: warning: {said(message)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def watching(rows: int, quiet: bool) -> Iterator[Callable[[Record, Any], None]]:
+def watching(rows: int, quiet: bool) -> Iterator[Callable[["Record", Any], None]]:
     """A line that tells how far learning is, for people; as a callback of `srgp.learn`."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
-        SpinnerColumn(),
-        BarColumn(20),
+        BarColumn(10),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    pace = Pace()
+    with Progress(*columns, console=console, disable=hidden) as bar:
         line = bar.add_task("reading and starting values", total=None, left="")
 
-        def show(record: Record, model: Any) -> None:
-            known = record.bound if record.bound is not None else record.estimate
-            bound = "" if known is None else f"bound {known:,.0f}, "
-            rate = record.epoch * rows / max(record.seconds, 1e-9)
+        def show(record: "Record", model: Any) -> None:
             bar.update(
                 line,
                 total=None if record.done is None else 1.0,
                 completed=record.done or 0.0,
-                description=f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows a second",
-                left=time_left(record),
+                description=progress_line(record, rows),
+                left=pace.left(record),
             )
 
         yield show
+        # A rule may end it before the share of the work that was allowed for.
+        bar.update(line, total=1.0, completed=1.0, left="done")
+
+
+def progress_line(record: "Record", rows: int) -> str:
+    """Epoch, bound and pace, in at most 50 characters."""
+    known = record.bound if record.bound is not None else record.estimate
+    bound = "" if known is None else f"bound {known:,.0f}, "
+    rate = record.epoch * rows / max(record.seconds, 1e-9)
+    return f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows/s"
+
+
+class Pace:
+    """How long the rest takes at most, if it goes on as in the last few reports."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float]] = []
+
+    def left(self, record: "Record") -> str:
+        """As a text; empty where nothing can be said yet."""
+        if record.done is None:
+            return ""
+        self._seen = [*self._seen[-10:], (record.seconds, record.done)]
+        (before, begun), (now, done) = self._seen[0], self._seen[-1]
+        if done <= begun:
+            return ""
+        seconds = round((now - before) * (1.0 - done) / (done - begun))
+        return f"≤ {seconds // 60}:{seconds % 60:02d} left"
 
 
 @contextlib.contextmanager
 def telling(title: str) -> Iterator[Callable[[str], None]]:
     """A line that tells what is being run, and how long it takes; for work of several runs."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     hidden = not console.is_terminal
@@ -130,19 +168,14 @@ def telling(title: str) -> Iterator[Callable[[str], None]]:
         yield tell
 
 
-def time_left(record: Record) -> str:
-    """How long the rest takes at most, if it goes on as it did."""
-    if not record.done:
-        return ""
-    seconds = round(record.seconds * (1.0 / record.done - 1.0))
-    return f"at most {seconds // 60}:{seconds % 60:02d} left"
-
-
 def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
     """What a command did: a table for people, or one JSON object for machines."""
     if as_json:
         print(json.dumps(values, allow_nan=False))
         return
+    from rich.console import Console
+    from rich.table import Table as Shown
+
     table = Shown(title=title, show_header=False, title_justify="left")
     for name, value in values.items():
         table.add_row(name, _text(value))
@@ -156,6 +189,9 @@ def comparison(
     if as_json:
         print(json.dumps({**about, **columns}, allow_nan=False))
         return
+    from rich.console import Console
+    from rich.table import Table as Shown
+
     table = Shown("", *columns, title=title, title_justify="left")
     for name in next(iter(columns.values())):
         table.add_row(name, *(_text(column[name]) for column in columns.values()))
@@ -173,9 +209,8 @@ def _text(value: Any) -> str:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse to write where there is no folder: before hours of work, not after."""
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.absolute().parent} does not exist: make it.")
+    """Refuse to write where no file can be: before hours of work, not after."""
+    check_output(path)
 
 
 def chosen(found: Any) -> dict[str, float]:

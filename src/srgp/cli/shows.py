@@ -7,7 +7,8 @@ import typer
 
 from srgp import experiments
 from srgp.cli.commands import Json, app
-from srgp.cli.screen import check_folder, chosen, clean, comparison, telling
+from srgp.cli.outputs import check_picture
+from srgp.cli.screen import chosen, clean, comparison, telling
 from srgp.experiments import NAMES
 
 
@@ -19,7 +20,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate a stirred tank, learn it from its samples, and predict what comes next."""
-    check_folder(output)
+    check_picture(output)
     from srgp.experiments import tank
 
     plant, outcomes = tank.run(samples)

@@ -6,7 +6,7 @@ file holds code, and reading one runs none.
 """
 
 from srgp.storage.checkpoint import Checkpoint
-from srgp.storage.files import FORMAT, read_arrays, unwritable, write_arrays
+from srgp.storage.files import FORMAT, read_arrays, write_arrays
 from srgp.storage.saved import Saved, read, write
 from srgp.storage.values import pack, unpack
 
@@ -18,7 +18,6 @@ __all__ = [
     "read",
     "read_arrays",
     "unpack",
-    "unwritable",
     "write",
     "write_arrays",
 ]

@@ -1,5 +1,6 @@
 """Learning that survives: the results of its steps in a folder, one file each."""
 
+import contextlib
 import os
 import re
 import time
@@ -92,8 +93,10 @@ class Checkpoint:
     def clear(self) -> None:
         """Remove what was kept, and the folder if nothing else is in it."""
         for path in self._files():
-            path.unlink()
-        os.rmdir(self.folder)
+            if path.suffix == ENDING:
+                path.unlink()
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
         self._next = 0
 
     def _path(self) -> Path:

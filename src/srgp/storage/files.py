@@ -9,20 +9,17 @@ It is a safetensors file whose metadata have one key, `srgp`, a JSON text:
     about    whatever the writer says about the arrays
 """
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
-import secrets
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+from srgp.atomic import replacing
 
 FORMAT = 1
 LENGTH_BYTES = 8  # safetensors starts with the length of its header
@@ -78,7 +75,8 @@ def write_arrays(
     content = safetensors.numpy.save(plain, {"srgp": text})
     # The record starts with the digest, and the file with the record: the first such zeros are it.
     digest = hashlib.blake2b(content, digest_size=32).hexdigest()
-    _replace_file(path, content.replace(ZEROS.encode(), digest.encode(), 1))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.replace(ZEROS.encode(), digest.encode(), 1))
 
 
 def read_arrays(path: FilePath, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -105,20 +103,6 @@ def read_arrays(path: FilePath, kind: str) -> tuple[dict[str, np.ndarray], dict[
 def refuse(path: FilePath, reason: object) -> NoReturn:
     """Raise a ValueError that starts with the name of the file."""
     raise ValueError(f"{os.fspath(path)} {reason}") from None
-
-
-def unwritable(path: FilePath, error: OSError) -> OSError:
-    """The error of a file that could not be written, with its name and what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        mend = "make room on that disk"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        mend = "see to it that you may write there, or name another place"
-    else:
-        mend = "look after that disk, or name another place"
-    why = error.strerror or error
-    told = type(error)(f"{os.fspath(path)} could not be written ({why}): {mend}, then try again.")
-    told.errno = error.errno
-    return told
 
 
 def library_version() -> str:
@@ -202,34 +186,3 @@ def _check(record: dict[str, Any], kind: str) -> None:
 def _cut(size: int, expected: int) -> str:
     what = "is cut off" if size < expected else "has something appended"
     return f"{what} ({size} bytes instead of {expected}): copy it again, or write it again."
-
-
-def _replace_file(path: FilePath, content: bytes) -> None:
-    """Put `content` in the place of `path` in one step."""
-    target = Path(os.path.realpath(path))  # a link stays a link
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into.")
-    # Made as other files are, and not private as those of tempfile.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileNotFoundError):
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        os.replace(temporary, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise unwritable(target, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    # The new name, too, is on the disk only when the folder is; not every system can do that.
-    with contextlib.suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from srgp.atomic import check_place, replacing
 from srgp.tables.columns import library, listed, pyarrow
 from srgp.tables.readers import ENDINGS, kind_of
 
@@ -34,21 +34,13 @@ def write_table(path: str | os.PathLike[str], batches: Iterable[Mapping[str, Any
     kind = kind_of(path)
     if kind is None:
         raise ValueError(f"{path} has an ending that tells no kind of file: use {ENDINGS}.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.parent} does not exist: make it first.")
+    check_place(path)
     tables = _grouped(_as_arrow(batch) for batch in batches)
     first = next(tables, None)
     if first is None:
         raise ValueError(f"there is no batch to write to {path}.")
-    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(hidden, "xb") as file:
-            rows = _write(kind, file, first, tables)
-        os.replace(hidden, path)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
-    return rows
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        return _write(kind, file, first, tables)
 
 
 def _as_arrow(batch: Mapping[str, Any]) -> Any:

@@ -1,0 +1,79 @@
+"""Files that appear whole or not at all."""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write, beside `path`, whose place it takes when nothing went wrong.
+
+    Until then an old file of that name stays as it was. What the system refuses is told of `path`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from srgp.atomic import replacing
+    >>> path = Path(tempfile.mkdtemp(), "note.txt")
+    >>> with replacing(path) as temporary:
+    ...     _ = temporary.write_text("all of it")
+    >>> path.read_text(), len(list(path.parent.iterdir()))
+    ('all of it', 1)
+    """
+    check_place(path)
+    target = Path(os.path.realpath(path))  # a link stays a link
+    # Made as other files are, and not private as those of tempfile.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        _to_disk(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise unwritable(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    # The new name, too, is on the disk only when the folder is; not every system can do that.
+    with contextlib.suppress(OSError):
+        _to_disk(target.parent)
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a path where no file can be: a folder, or one in a folder that is not there."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder: name a file to write.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"the folder {target.parent}, to write {target.name} into, does not exist: make it "
+            "first."
+        )
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> OSError:
+    """The error of a file that could not be written, with its name and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        mend = "make room on that disk"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        mend = "see to it that you may write there, or name another place"
+    else:
+        mend = "look after that disk, or name another place"
+    why = error.strerror or error
+    told = type(error)(f"{os.fspath(path)} could not be written ({why}): {mend}, then try again.")
+    told.errno = error.errno
+    return told
+
+
+def _to_disk(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
