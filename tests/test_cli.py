@@ -33,6 +33,13 @@ def run(*words: Any, code: int = 0) -> Any:
     return result
 
 
+def command(*words: Any, **options: Any) -> "subprocess.CompletedProcess[str]":
+    program = str(Path(sys.executable).parent / "srgp")
+    return subprocess.run(
+        [program, *map(str, words)], capture_output=True, text=True, check=False, **options
+    )
+
+
 def table(N: int = 300, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     a, b = rng.uniform(0, 6, N), rng.normal(size=N)
@@ -133,6 +140,85 @@ def test_predict_update_merge_and_evaluate(folder: Path, tmp_path: Path) -> None
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_models_of_common_rows_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    """Merged, they count twice; `--afresh` makes one that has none of them."""
+    model, more = folder / "m.srgp", folder / "more.parquet"
+    both = ("merge", model, tmp_path / "u.srgp", "-o", tmp_path / "both.srgp", "--json")
+    run("update", model, more, "-o", tmp_path / "u.srgp")
+    done = command(*both)  # here warnings are errors
+    assert "warning: both began with the same rows" in done.stderr
+    assert "`srgp update --afresh`" in done.stderr
+    assert json.loads(done.stdout)["rows"] == 700
+
+    told = run("update", model, more, "--afresh", "-o", tmp_path / "u.srgp", "--json").stdout
+    assert json.loads(told)["rows"] == 100
+    done = run(*both)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["rows"] == 400
+    run("update", model, more, "-o", tmp_path / "whole.srgp")
+    one, two = (SparseGPRegressor.load(tmp_path / f"{n}.srgp") for n in ("both", "whole"))
+    assert one.bound_ == pytest.approx(two.bound_, rel=1e-10)
+    # What has been merged remembers both.
+    again = ("merge", tmp_path / "both.srgp", tmp_path / "u.srgp", "-o", tmp_path / "x.srgp")
+    assert "same rows" in command(*again).stderr
+
+
+def test_predict_and_evaluate_tell_what_they_drop(folder: Path, tmp_path: Path) -> None:
+    gaps = table(20, seed=2)
+    gaps.loc[[3, 7], "a"] = np.nan
+    gaps.to_csv(tmp_path / "gaps.csv", index=False)
+    words = (folder / "m.srgp", tmp_path / "gaps.csv", "--missing", "drop", "--json")
+    told = json.loads(run("predict", *words, "-o", tmp_path / "p.csv").stdout)
+    assert (told["rows"], told["dropped"]) == (18, 2)
+    assert json.loads(run("evaluate", *words).stdout)["dropped"] == 2
+
+
+def test_errors_speak_the_language_of_the_shell(folder: Path, tmp_path: Path) -> None:
+    out = ("--target", "y", "-o", tmp_path / "m.srgp")
+    data = table(20)
+    data.assign(b="word").to_csv(tmp_path / "text.csv", index=False)
+    data.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    data.assign(a=np.nan).to_csv(tmp_path / "gaps.csv", index=False)
+    data.assign(a=["x" if i == 5 else str(i) for i in range(20)]).to_csv(
+        tmp_path / "cell.csv", index=False
+    )
+    shifted = ("fit", tmp_path / "other.csv", *out, "-m", 12, "--learner", "exact")
+    table(seed=4).to_csv(tmp_path / "other.csv", index=False)
+    run(*shifted)
+    for words, message in [
+        (("fit", tmp_path / "text.csv", *out), "text.csv has columns that are not numeric"),
+        (("fit", tmp_path / "text.csv", *out), "--features a."),
+        (("fit", tmp_path / "semicolons.csv", *out), "--delimiter ';'"),
+        (("fit", tmp_path / "gaps.csv", *out), "by --missing drop"),
+        (("fit", tmp_path / "cell.csv", *out), "row 6 (line 7): 'x' in column 'a' is not a number"),
+        (("fit", folder / "train.csv", *out, "-m", 0), "srgp: -m must be"),
+        (
+            ("fit", folder / "train.csv", *out, "--learner", "srgp", "--batch-size", 0),
+            "--batch-size must be",
+        ),
+        (("fit", folder / "train.csv", *out, "--kernel", "sine"), "quadratic, got 'sine'"),
+        (("fit", folder / "train.csv", *out, "--learner", "sine"), "sites, got 'sine'"),
+        (
+            ("merge", folder / "m.srgp", tmp_path / "m.srgp", "-o", tmp_path / "both.srgp"),
+            "`srgp update --afresh`",
+        ),
+    ]:
+        told = run(*words, code=2).stderr
+        assert message in told
+        assert not re.search(r"\w+=|\['|_fit|n_inducing", told)
+
+
+def test_a_checkpoint_of_other_options_is_refused_in_options(folder: Path, tmp_path: Path) -> None:
+    fit = ("fit", folder / "train.csv", "--target", "y", "-o", tmp_path / "m.srgp")
+    words = (*fit, "--learner", "exact", "--checkpoint", tmp_path / "kept")
+    srgp.Checkpoint(tmp_path / "kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("srgp.regressor.estimator.learn", lambda *_, **__: 1 / 0)
+        run(*words, "-m", 12, code=2)
+    assert "another job: -m differ" in run(*words, "-m", 11, code=2).stderr
+    run(*words, "-m", 12)
+
+
 def test_info(folder: Path) -> None:
     told = json.loads(run("info", folder / "m.srgp", "--json").stdout)
     assert told["features"] == ["a", "b"]
@@ -161,7 +247,10 @@ def test_user_errors_are_one_line_and_write_nothing(folder: Path, tmp_path: Path
         (("fit", train, "--target", "z", "-o", out), "no column 'z'"),
         (("fit", train, "--target", "y", "-o", tmp_path / "no" / "m.srgp"), "does not exist"),
         (("fit", train, "--target", "y", "--kernel", "sine", "-o", out), "kernel must be"),
-        (("fit", tmp_path / "gaps.csv", "--target", "y", "-o", out), "missing value in row 0"),
+        (
+            ("fit", tmp_path / "gaps.csv", "--target", "y", "-o", out),
+            "missing value in row 1 (line 2)",
+        ),
         (("predict", tmp_path / "cut.srgp", train, "-o", tmp_path / "p.csv"), "cut.srgp"),
         (("predict", model, train, "-o", tmp_path / "p.txt"), "ending"),
         (("merge", model, "-o", out), "at least two"),
@@ -256,13 +345,6 @@ def test_a_temporary_file_is_not_what_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"Too large: '[^']*/out\.csv'"):
         write()
     assert list(tmp_path.iterdir()) == []
-
-
-def command(*words: Any, **options: Any) -> "subprocess.CompletedProcess[str]":
-    program = str(Path(sys.executable).parent / "srgp")
-    return subprocess.run(
-        [program, *map(str, words)], capture_output=True, text=True, check=False, **options
-    )
 
 
 def test_usage_errors_are_one_line(folder: Path) -> None:

@@ -194,7 +194,7 @@ def test_integers_may_become_decimals_later_in_a_file(tmp_path: Path, small_bloc
     *_, (X, _, w) = table.batches(30)
     assert X[w > 0][-1] == 1.5
     assert table.count() == 101
-    with pytest.raises(ValueError, match=r"long\.csv cannot be read.*'x'.*delimiter"):
+    with pytest.raises(ValueError, match=r"long\.csv, row 101 .*'x' in column 'b'"):
         list(Table(path, "y").batches(30))
     with pytest.raises(ValueError, match="'x'"):
         list(table.inputs(keep=["b"]))
@@ -487,7 +487,8 @@ def test_a_gap_is_named(tmp_path: Path, kind: str, target: str, feature: str, ro
     if kind == "folder":  # cut after 20 rows
         name, row = f"{row // 20}.parquet", row % 20
     column = "y" if target == "y" else feature
-    message = f"{name} holds a missing value in row {row} .*column '{column}'.*missing='drop'"
+    where = rf"row {row + 1} \(line {row + 2}\)" if kind == "csv" else f"row {row + 1}"
+    message = f"{name} holds a missing value in {where}, column '{column}'.*missing='drop'"
     with pytest.raises(ValueError, match=message):
         list(table.batches(10))
 
@@ -498,20 +499,48 @@ def test_a_gap_is_named_by_its_row_in_the_file_in_any_order(tmp_path: Path) -> N
     for seed in range(8):
         with pytest.raises(ValueError, match="column 'half'") as raised:
             list(table.batches(5, seed))
-        found.add(str(raised.value).split(" (")[0].split(" holds ")[1])
-    assert found == {"a missing value in row 20", "inf in row 41"}
+        found.add(str(raised.value).split(",")[0].split(" holds ")[1])
+    assert found == {"a missing value in row 21", "inf in row 42"}
 
 
 def test_a_gap_late_in_a_csv_file_is_named(tmp_path: Path, small_blocks: None) -> None:
     (tmp_path / "a.csv").write_text("a,y\n" + "1,2\n" * 300 + ",2\n")
-    with pytest.raises(ValueError, match=r"a\.csv holds a missing value in row 300 "):
+    with pytest.raises(ValueError, match=r"a\.csv holds a missing value in row 301 \(line 302\)"):
         Table(tmp_path, "y").count()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_word_among_numbers_is_named(tmp_path: Path, late: bool) -> None:
+    """Where it decides what is taken for the column's type, and where that is known by then."""
+    before = 200_000 if late else 50
+    lines = ["a,b,y", *["1,2.5,3"] * before, "1,hello,3", *["1,2.5,3"] * 20]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    where = rf"a\.csv, row {before + 1} \(line {before + 2}\): 'hello' in column 'b' is not a num"
+    with pytest.raises(ValueError, match=where):
+        Table(tmp_path / "a.csv", "y").count()
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_suspected(tmp_path: Path, delimiter: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a{delimiter}y\n1{delimiter}2\n")
+    with pytest.raises(ValueError, match="one column only") as raised:
+        Table(tmp_path / "a.csv", "y")
+    assert f"delimiter={delimiter!r}" in str(raised.value)
+    assert Table(tmp_path / "a.csv", "y", delimiter=delimiter).count() == 1
+
+
+def test_predictions_count_what_they_drop(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n1,2\n,3\n4,5\n")
+    table = Table(tmp_path / "a.csv", features="a", missing="drop")
+    assert sum(len(part.X) for part in table.inputs()) == 2
+    (tmp_path / "a.csv").unlink()  # known without another pass
+    assert table.dropped == 1
 
 
 def test_negative_weights_are_named(tmp_path: Path) -> None:
     data = pa.table({"a": [1.0, None, 3.0], "y": [0.0] * 3, "w": [1.0, 1.0, -1.0]})
     pq.write_table(data, tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet, row 2: the weight 'w' is negative"):
+    with pytest.raises(ValueError, match=r"a\.parquet, row 3: the weight 'w' is negative"):
         list(Table(tmp_path, "y", weight="w", missing="drop").batches(2))
 
 
@@ -821,7 +850,7 @@ def test_what_cannot_be_written_is_refused(
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"the folder .*none does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*none, .*does not exist"):
         write_table(tmp_path / "none" / "a.csv", [{"a": [1]}])
 
 

@@ -28,6 +28,7 @@ class Answers:
     statistics_: Statistics
     scaler_: Scaler
     weight_seen_: float
+    beginnings_: frozenset[str]  # names of the rows that learning began with
     target_names_: tuple[str, ...] | None
     _answers: "LazyPosterior"
 

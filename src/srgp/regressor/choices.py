@@ -1,8 +1,10 @@
 """What a regressor is given by name, and how files hold it."""
 
 import dataclasses
+import hashlib
 from typing import Any
 
+import jax
 import numpy as np
 
 from srgp import approximations, kernels
@@ -12,6 +14,7 @@ from srgp.learners import SRGP, Auto, Exact, Sites
 from srgp.model import describe
 from srgp.onepass import OnePass
 from srgp.sources import Source, as_source, digest
+from srgp.statistics import Statistics
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -77,3 +80,9 @@ def job(parameters: dict[str, Any], learner: Any, seed: int, source: Source) -> 
         "standardize": parameters["standardize"],
         "seed": seed,
     }
+
+
+def beginning(statistics: Statistics) -> str:
+    """A name for the rows that learning began with, by their sums."""
+    leaves = (np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(statistics.sums))
+    return hashlib.blake2b(b"".join(leaves), digest_size=16).hexdigest()

@@ -22,7 +22,16 @@ from srgp.moving import carried
 from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior
-from srgp.regressor.choices import APPROXIMATIONS, KERNELS, as_rows, job, named, packed, unpacked
+from srgp.regressor.choices import (
+    APPROXIMATIONS,
+    KERNELS,
+    as_rows,
+    beginning,
+    job,
+    named,
+    packed,
+    unpacked,
+)
 from srgp.regressor.places import Streams, both, kept_streams
 from srgp.regressor.weights import Repeats, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
@@ -180,7 +189,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
 
         Such a one is a copy of this one, given other data by `partial_fit` after `restart`. One of
         another θ is refused, or, with `move`, carried over to the θ of this one: `merge_loss_` is
-        what that costs the bound, 0 where nothing was lost.
+        what that costs the bound, 0 where nothing was lost. A warning tells where both began with
+        the same rows, which then count twice.
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -190,10 +200,17 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 "these regressors standardise their data differently: merge copies of one fitted "
                 "regressor, each given its own rows by `restart().partial_fit(X, y)`."
             )
+        if self.beginnings_ & other.beginnings_:
+            warnings.warn(
+                "both began with the same rows, which now count twice: models to be merged learn "
+                "each from rows of its own, by `restart().partial_fit(X, y)`.",
+                stacklevel=2,
+            )
         added, loss = other.statistics_, 0.0
         if move and other.model_.fingerprint != self.model_.fingerprint:
             added, loss = carried(added, other.model_, self.model_)
         total = self.statistics_ + added
+        self.beginnings_ |= other.beginnings_
         self._set_statistics(total, self.weight_seen_ + other.weight_seen_)
         self.merge_loss_, self.streams_ = loss, both(self._streams(), other._streams())
         return self
@@ -201,6 +218,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def restart(self) -> Self:
         """Forget all rows, but keep θ and scaling: for learning other rows at the same θ."""
         check_is_fitted(self)
+        self.beginnings_ = frozenset()
         self._set_statistics(0.0 * self.statistics_, 0.0)
         self.streams_ = {}
         return self
@@ -226,6 +244,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             settings={
                 "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
                 "weight_seen": self.weight_seen_,
+                "beginnings": sorted(self.beginnings_),
                 **({"streams": streams} if streams else {}),
             },
         )
@@ -246,6 +265,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         if saved.feature_names is not None:
             est.feature_names_in_ = np.asarray(saved.feature_names, dtype=object)
         est.target_names_, est.history_ = saved.target_names, saved.history
+        est.beginnings_ = frozenset(saved.settings.get("beginnings", ()))
         est._set_statistics(saved.statistics, float(saved.settings["weight_seen"]))
         est.streams_ = kept_streams(saved.settings)
         return est
@@ -306,6 +326,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         self.model_, self.scaler_, self.history_ = model, scaler, history
         self._memory, self.streams_ = None, {}
         self.target_names_ = getattr(source, "target_names", None)
+        self.beginnings_ = frozenset()
         self._set_statistics(statistics, self._rows(weight, statistics))
         return self
 
@@ -350,6 +371,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         return weight if self._approximation().noise_free else statistics.n
 
     def _set_statistics(self, statistics: Statistics, weight: float) -> None:
+        if weight > 0.0 and not self.beginnings_:
+            # The first rows after nothing: two models that have them in common are told by this.
+            self.beginnings_ = frozenset([beginning(statistics)])
         self.statistics_, self.weight_seen_ = statistics, weight
         self._answers = LazyPosterior(self.model_, statistics)
 

@@ -20,6 +20,7 @@ from srgp.tables.columns import (
     refuse_absent,
     repeated,
 )
+from srgp.tables.places import first_word, place, refuse_delimiter
 
 Where: TypeAlias = Any  # a path, a pattern, a list of them, a frame, or a pyarrow table or dataset
 
@@ -29,7 +30,7 @@ CHUNK_BYTES = 2**24  # of numbers read at once
 CSV_BLOCK = 2**20  # bytes; set here since the boundaries of what arrives decide a random order
 HINTS = {
     "csv": "In CSV a missing number is empty or NA, each line has as many cells as the header, and "
-    "delimiter= tells what stands between them.",
+    "what stands between them is told by delimiter=','.",
     "parquet": "Is the file complete, and of this kind?",
     "data": "Look whether all files of the dataset are there, and have its schema.",
 }
@@ -84,8 +85,8 @@ class _Piece(NamedTuple):
 class Files:
     """Files of one kind, or a pyarrow dataset."""
 
-    def __init__(self, name: str, files: list[_File], kind: str) -> None:
-        self.name, self.files, self.kind = name, files, kind
+    def __init__(self, name: str, files: list[_File], kind: str, delimiter: str = ",") -> None:
+        self.name, self.files, self.kind, self.delimiter = name, files, kind, delimiter
         for file in files:
             if twice := repeated(file.schema.names):
                 raise ValueError(f"{file.name} has two columns named {twice!r}: rename one.")
@@ -96,6 +97,8 @@ class Files:
         """Whether every file has these columns, numbers as in the first, and no others if alike."""
         names = tuple(names)
         for file in self.files:
+            if self.kind == "csv":
+                refuse_delimiter(file.name, file.schema.names)
             if alike and (other := set(file.schema.names) ^ set(self.kinds)):
                 raise ValueError(
                     f"{file.name} and {self.files[0].name} differ: only one has {listed(other)}. "
@@ -144,13 +147,30 @@ class Files:
             schema = pyarrow().schema(
                 [(n, common[n] if n in common else self._type(file, n, True)) for n in names]
             )
-            with _reading(file.name, self.kind):
-                for batch in fragment.to_batches(
-                    schema=schema, columns=names, batch_size=rows, batch_readahead=4
-                ):
-                    columns = dict(zip(names, batch.columns, strict=True))
-                    yield Stretch(file.name, first, batch.num_rows, columns)
-                    first += batch.num_rows
+            try:
+                with _reading(file.name, self.kind):
+                    for batch in fragment.to_batches(
+                        schema=schema, columns=names, batch_size=rows, batch_readahead=4
+                    ):
+                        columns = dict(zip(names, batch.columns, strict=True))
+                        yield Stretch(file.name, first, batch.num_rows, columns)
+                        first += batch.num_rows
+            except ValueError as error:
+                if "CSV conversion error" in str(error):
+                    self.refuse_words(used, [file])
+                raise
+
+    def refuse_words(self, names: Iterable[str], files: Sequence[_File] | None = None) -> None:
+        """An error for the first word in a column of numbers, with its place; CSV only."""
+        for file in (files or self.files) if self.kind == "csv" else ():
+            for name in names:
+                found = first_word(file.name, name, self.delimiter)
+                # A column that starts with a word is one of words.
+                if found is not None and found[0] > 0:
+                    raise ValueError(
+                        f"{file.name}, {place(found[0], True)}: {found[1]!r} in column {name!r} is "
+                        "not a number. Mend it, or leave that cell empty and use missing='drop'."
+                    )
 
     def _type(self, file: _File, name: str, used: bool) -> Any:
         """The type to read a column as; that of CSV is a guess from the beginning of the file."""
@@ -225,9 +245,9 @@ def _of_paths(where: Any, delimiter: str) -> Files:
     if not all(isinstance(one, (str, os.PathLike)) for one in given):
         raise ValueError("a list given to a table holds paths; arrays need none: use (X, y).")
     paths = [path for one in given for path in _found(one)]
-    name = f"{paths[0]} and others" if several and len(paths) > 1 else str(where)
     if not paths:
         raise ValueError("the list of files is empty: name at least one.")
+    name = str(given[0]) if len(given) == 1 else f"{paths[0]} and others"
     kind, *rest = {found[0] for path in paths if (found := kind_of(path))}
     if rest:
         raise ValueError(
@@ -239,7 +259,7 @@ def _of_paths(where: Any, delimiter: str) -> Files:
         with _reading(str(path), kind):
             fragment = reader.make_fragment(str(path), local)
             files.append(_File(str(path), fragment, fragment.physical_schema))
-    return Files(name, files, kind)
+    return Files(name, files, kind, delimiter)
 
 
 def _format(kind: str, delimiter: str) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from srgp.checks import as_count
 from srgp.sources import Arrays, Batch, ahead, rebatched
 from srgp.tables.columns import floats, is_number, nothing, repeated, take
+from srgp.tables.places import place
 from srgp.tables.readers import Files, Frame, Stretch, Where, opened
 
 Names: TypeAlias = str | Sequence[str]
@@ -45,8 +46,8 @@ class Table:
         where a long one is sorted, Parquet is shuffled better.
     delimiter: what separates the columns of a CSV file.
 
-    Files are read a piece at a time, ahead of use, and only the columns that are needed. Rows are
-    counted from 0, without the header.
+    Files are read a piece at a time, ahead of use, and only the columns that are needed. Messages
+    count rows from 1, without the header, and name the line of a CSV file as well.
 
     >>> import tempfile
     >>> from srgp.tables import Table, write_table
@@ -180,9 +181,9 @@ class Table:
             if self.weight_name is not None:
                 weights = values[:, -1]
                 if (weights < 0.0).any():
-                    row = int(stretch.first + chosen[np.argmax(weights < 0.0)])
+                    row = self._place(stretch, int(chosen[np.argmax(weights < 0.0)]))
                     raise ValueError(
-                        f"{stretch.name}, row {row}: the weight {self.weight_name!r} is negative. "
+                        f"{stretch.name}, {row}: the weight {self.weight_name!r} is negative. "
                         "A weight divides the noise variance, and weight 0 leaves the row out."
                     )
             rows += len(values)
@@ -215,6 +216,8 @@ class Table:
             found += len(X)
         if not found:
             raise nothing(self._data.name, seen)
+        if self._used == self.feature_names:
+            self._note(Tally(found, found, seen - found))
 
     def _numbers(self, stretch: "Stretch", names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The columns as floats, shape (B, C), of the rows without a gap, and which these are."""
@@ -227,11 +230,13 @@ class Table:
             i, j = (int(k) for k in np.argwhere(~finite)[0])
             what = "a missing value" if np.isnan(values[i, j]) else str(values[i, j])
             raise ValueError(
-                f"{stretch.name} holds {what} in row {stretch.first + i} (counted from 0, without "
-                f"a header), column {names[j]!r}. Leave such rows out by missing='drop', or "
-                "impute them first."
+                f"{stretch.name} holds {what} in {self._place(stretch, i)}, column {names[j]!r}. "
+                "Leave such rows out by missing='drop', or impute them first."
             )
         return (values if whole.all() else values[whole]), np.flatnonzero(whole)
+
+    def _place(self, stretch: "Stretch", i: int) -> str:
+        return place(stretch.first + i, isinstance(self._data, Files) and self._data.kind == "csv")
 
 
 def _as_names(names: Names | None) -> tuple[str, ...]:
@@ -246,6 +251,8 @@ def _refuse_text(
     text = [name for name in used if not is_number(data.kinds[name])]
     if not text:
         return
+    if isinstance(data, Files):
+        data.refuse_words(text)
     named = ", ".join(f"{name!r} ({data.kinds[name]})" for name in text)
     numeric = [name for name in used if name not in text and name not in others]
     rest = f", or name the features to use: features={numeric}" if all_taken and numeric else ""
