@@ -276,9 +276,15 @@ def test_following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The past is kept by what follows, and lost by what does not."""
     small(following, monkeypatch, rows=1000, M=45, repetitions=1)
     experiments.reproduce("following", tmp_path)
-    past = {r["method"]: float(r["whole past"]) for r in table_of(tmp_path, "following")}
+    table = {r["method"]: r for r in table_of(tmp_path, "following")}
+    past = {method: float(r["whole past"]) for method, r in table.items()}
     assert past["follow θ, renew R"] < 0.2 < past["θ and R of the first chunk"]
     assert past["batch, all rows at once"] < 0.1
+    assert past["θ fitted again every 5 chunks, all rows kept"] < 0.5
+    # θ that follows fast enough knows how little it knows of the next chunk.
+    followed, default = table["follow θ, renew R"], table["follow θ by default, renew R"]
+    assert float(followed["its coverage"]) > float(default["its coverage"])
+    assert float(followed["its NLPD"]) < float(default["its NLPD"])
 
 
 def test_identification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +306,12 @@ def test_identification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     rows = {(r["plant"], r["model"]): r for r in table_of(tmp_path, "identification")}
     gp, line = rows["cascaded tanks", "GP"], rows["cascaded tanks", "linear"]
     assert float(gp["free run"]) < 0.5 * float(line["free run"])  # tanh is not linear
-    assert float(rows["changing", "no forgetting"]["one step"]) < 0.05
+    online, recursive = (rows["cascaded tanks", f"{name} online"] for name in ("GP", "linear"))
+    assert float(online["online"]) < float(recursive["online"])
+    assert float(online["free run"]) < float(recursive["free run"])
+    assert 0.5 < float(online["coverage"]) <= 1.0
+    assert float(rows["changing", "no forgetting"]["online"]) < 0.05
+    assert (tmp_path / "identification" / "cascaded-tanks.png").exists()
     assert float(rows["changing", "following"]["99 % µs"]) > 0.0
 
 

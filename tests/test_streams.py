@@ -457,6 +457,19 @@ class TestSystems:
         assert run.deviation[-1] == pytest.approx(0.1 / np.sqrt(0.19), rel=0.1)
         np.testing.assert_allclose(run.mean[:10], 0.9 ** np.arange(1, 11), atol=0.02)
 
+    def test_recursive_least_squares_are_those_of_the_batch(self) -> None:
+        """But for the prior of 1e-8, and the variance, which is of predictions."""
+        X, target = NARX(lags=2, input_lags=1).rows(self.plant(0.1), self.u)
+        line, predict = sysid.Recursive(), sysid.linear(X, target)
+        for x_i, y_i in zip(X, target, strict=True):
+            line.learn_one(x_i, y_i)
+        np.testing.assert_allclose(line(X)[0], predict(X)[0], atol=1e-6)
+        assert np.median(line(X)[1]) == pytest.approx(predict(X)[1][0], rel=0.1)
+        with pytest.raises(ValueError, match="columns"):
+            line.learn_one([1.0], 0.0)
+        with pytest.raises(ValueError, match="nothing"):
+            sysid.Recursive()(X)
+
     @staticmethod
     def known(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """y_t = 0.9 y_{t−1} + 0.5 u_t + N(0, 0.1²)."""

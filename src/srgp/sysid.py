@@ -182,6 +182,50 @@ def linear(X: ArrayLike, y: ArrayLike) -> Predictor:
     return predict
 
 
+class Recursive:
+    """The ARX baseline, online: recursive least squares, one row at a time; O(D²) each.
+
+        e = y − φᵀw,   s = 1 + φᵀPφ,   w ← w + Pφ e/s,   P ← P − PφφᵀP/s,   φ = [x, 1],
+
+    from w = 0 and P = 10⁸ I. The variance is the mean of e²/s, times s.
+
+    >>> from srgp.sysid import Recursive
+    >>> line = Recursive()
+    >>> for x in (0.0, 1.0, 2.0, 3.0):
+    ...     line.learn_one([x], 1.0 + 2.0 * x)
+    >>> mean, variance = line([[4.0]])
+    >>> mean.round(3)
+    array([9.])
+    """
+
+    def __init__(self) -> None:
+        self._weights = np.zeros(0)
+        self._covariance = np.zeros((0, 0))
+        self._squares = self._rows = 0.0
+
+    def learn_one(self, x: ArrayLike, y: float) -> None:
+        """Learn y at x (D,)."""
+        phi = np.append(as_floats(x, "x"), 1.0)
+        if not self._rows:
+            self._weights, self._covariance = np.zeros(len(phi)), 1e8 * np.eye(len(phi))
+        if len(phi) != len(self._weights):
+            raise ValueError(f"x has {len(phi) - 1} columns, not {len(self._weights) - 1}.")
+        gain = self._covariance @ phi
+        s, error = 1.0 + phi @ gain, as_floats(y, "y").item() - phi @ self._weights
+        self._weights = self._weights + gain * (error / s)
+        self._covariance = self._covariance - np.outer(gain, gain) / s
+        self._squares += error**2 / s
+        self._rows += 1.0
+
+    def __call__(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of y at X (B, D): a `Predictor`."""
+        if not self._rows:
+            raise ValueError("nothing has been learned yet.")
+        design = np.column_stack([as_floats(X, "X"), np.ones(len(np.asarray(X)))])
+        s = 1.0 + np.einsum("bi,ij,bj->b", design, self._covariance, design)
+        return design @ self._weights, self._squares / self._rows * np.maximum(s, 1.0)
+
+
 def _as_trajectories(count: int) -> int:
     """0, or at least two: one alone has no deviation."""
     if count == 0 and not isinstance(count, bool):
