@@ -27,10 +27,12 @@ def main(samples: int = 5000) -> None:
     loop = np.array(taken[600:])
     print(f"last prediction {expected:.3f} ± {deviation:.3f}, measured {measured:.3f}")
     print(f"RMSE of the last 1000 samples: {gp.scores.recent.rmse:.4f} (noise {tank.NOISE})")
-    print(
-        f"microseconds a sample: median {np.median(loop):.0f}, 99 % {np.quantile(loop, 0.99):.0f}, "
-        f"worst {loop.max():.0f} of {1e6 * tank.PERIOD:.0f}; the start {max(taken) / 1e6:.1f} s"
-    )
+    shares = (0.5, 0.9, 0.99, 0.999)
+    told = ", ".join(f"{100 * s:g} % {np.quantile(loop, s):.0f}" for s in shares)
+    late = int(np.sum(loop > 1e6 * tank.PERIOD))
+    print(f"microseconds a sample: {told}, worst {loop.max():.0f}")
+    print(f"later than the {tank.PERIOD:g} s between samples: {late} of {len(loop)}")
+    print(f"the start, once: {max(taken) / 1e6:.1f} s")
 
 
 if __name__ == "__main__":

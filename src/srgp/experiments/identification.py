@@ -175,7 +175,7 @@ def _one_pass(
         gp.learn_one(x, float(target))
         if gp.scores.rows > scored:
             errors.append(target - line(x[None])[0].item())
-            line.learn_one(x, float(target))
+        line.learn_one(x, float(target))
     return {
         "GP online": gp.scores.overall.rmse,
         "linear online": float(np.sqrt(np.mean(np.square(errors)))),
