@@ -242,7 +242,7 @@ class TestFaults:
         rows["y"][7] = np.nan
         write_table(str(tmp_path / "1.parquet"), [rows])
         data = Partitions.from_files(str(tmp_path), "y", client=client)
-        with pytest.raises(ValueError, match=r"1\.parquet holds a missing value in row 7"):
+        with pytest.raises(ValueError, match=r"1\.parquet holds a missing value in row 8"):
             summarise(MODEL, data)
         (tmp_path / "1.parquet").write_bytes(b"PAR1 no longer")
         with pytest.raises(ValueError, match=r"1\.parquet"):
@@ -330,7 +330,7 @@ class TestMerge:
         np.testing.assert_allclose(one.predict(P.Xs), both.predict(P.Xs), rtol=1e-9)
 
     def test_other_inducing_inputs_are_refused_or_moved(self) -> None:
-        est, other = self.fitted(), self.fitted()
+        est, other = self.fitted(), self.fitted().restart()
         few = other.model_.inducing[:10]
         other.model_ = other.model_.replace(inducing=few)
         other._set_statistics(
@@ -359,16 +359,35 @@ class TestMerge:
         exact = srgp.log_bound(away.model_, srgp.summarise(away.model_, X, y))
         assert srgp.log_bound(away.model_, away.statistics_) < exact
 
-    def test_a_model_file_holds_no_row(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("settings", "rows", "held"),
+        [
+            # Means of several rows, and inducing inputs that were moved while learning.
+            ({"inducing": "kmeans", "learner": None}, 300, False),
+            ({"inducing": "random", "learner": srgp.Exact(iterations=3)}, 300, False),
+            ({"inducing": "greedy", "learner": srgp.Exact(iterations=3)}, 300, False),
+            # Rows that stay where they are.
+            ({"inducing": "random", "learner": None}, 300, True),
+            ({"inducing": "greedy", "learner": None}, 300, True),
+            ({"inducing": "kmeans", "learner": None}, 15, True),  # no more rows than M
+        ],
+    )
+    def test_when_a_model_file_holds_inputs_of_rows(
+        self, settings: dict[str, Any], rows: int, held: bool, tmp_path: Path
+    ) -> None:
+        """As docs/scale.md says."""
         rng = np.random.default_rng(0)
-        X, y = rng.normal(size=(300, 2)), rng.normal(size=300)
-        est = srgp.SparseGPRegressor(n_inducing=20, learner=None).fit(X, y)
+        X, y = rng.normal(size=(rows, 2)), rng.normal(size=rows)
+        est = srgp.SparseGPRegressor(n_inducing=20, **settings).fit(X, y)
         est.save(tmp_path / "model.srgp")
         content = (tmp_path / "model.srgp").read_bytes()
-        scaled = est.scaler_.inputs(X)
-        for values in (X, y, scaled, est.scaler_.targets(y)):
-            for value in np.ravel(values):
-                assert value.tobytes() not in content
+        inputs = [row.tobytes() in content for row in est.scaler_.inputs(X)]
+        assert sum(inputs) == (min(rows, 20) if held else 0)
+        for value in (*X.ravel(), *y):
+            assert value.tobytes() not in content
+        # Only where all rows are inducing inputs is one alone with its target.
+        targets = [value.tobytes() in content for value in est.scaler_.targets(y)]
+        assert any(targets) == (rows < 20)
 
 
 def test_held_rows_are_a_source() -> None:

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import srgp
 from srgp import SparseGPRegressor, learners, storage
 from srgp import kernels as k
+from srgp.regressor import DegenerateWarning
 from srgp.regressor.weights import merge_repeats
 from srgp.sources import Arrays
 from srgp.tables import Table, write_table
@@ -123,6 +124,42 @@ def test_unlearn_merge_and_restart(fitted: SparseGPRegressor) -> None:
     assert one.n_samples_seen_ == 400
     np.testing.assert_allclose(one.predict(X), fitted.predict(X), rtol=1e-8)
     assert one.bound_ == pytest.approx(fitted.bound_, rel=1e-9)
+
+
+def test_rows_that_cannot_have_been_learned_stay(fitted: SparseGPRegressor) -> None:
+    X, y = data(30, seed=4)
+    est, before = again(fitted), fitted.predict(X)
+    for rows, targets in [
+        (np.repeat(X[:1], 300, 0), np.repeat(y[:1], 300)),  # one place 300 times
+        (X, y + 1000.0),
+        (data(400)[0], data(400)[1] + 1.0),  # the rows learned, with other targets
+    ]:
+        with pytest.raises(ValueError, match="never learned"):
+            est.unlearn(rows, targets)
+    np.testing.assert_array_equal(est.predict(X), before)
+    assert est.n_samples_seen_ == 400
+    assert est.unlearn(*data(400)).n_samples_seen_ == 0  # all of them leave nothing
+
+
+def test_bounds_along_the_way_are_in_the_units_of_y(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = data(200)
+    told: list[Any] = []
+    est = SparseGPRegressor(n_inducing=10, learner=srgp.Exact(iterations=5), verbose=True)
+    est.fit_source((X, 1000.0 * y), callback=lambda record, model: told.append(record))
+    assert est.history_[-1].bound == pytest.approx(est.bound_, rel=1e-9)
+    assert told == list(est.history_)
+    assert f"{est.history_[-1].bound:.8g}" in capsys.readouterr().out
+
+
+def test_degenerate_data_are_warned_of() -> None:
+    X = np.linspace(0, 1, 20)[:, None]
+    for rows, targets, message in [
+        (X[:1], X[:1, 0], "only one row"),
+        (X, np.full(20, 3.0), "the target is constant"),
+        (X, np.column_stack([X[:, 0], np.ones(20)]), "one of the targets is constant"),
+    ]:
+        with pytest.warns(DegenerateWarning, match=message):
+            SparseGPRegressor(n_inducing=5, learner=None).fit(rows, targets)
 
 
 def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:

@@ -653,7 +653,7 @@ def test_an_own_approximation_is_not_written(path: Path) -> None:
 # -- what is not in a file ------------------------------------------------------------------------
 
 
-def test_a_file_holds_no_rows_of_data(path: Path) -> None:
+def test_a_file_holds_no_rows_beside_the_inducing_inputs(path: Path) -> None:
     X, y = P.X.copy(), P.y.copy()
     X[7], y[7] = [0.123456789, -1.987654321], 5.4321012345
     model = srgp.Model(k.SE(lengthscales=[0.7, 1.3]) + 0.5, 0.3, P.R)

@@ -35,6 +35,7 @@ __all__ = [
     "Sites",
     "Task",
     "learn",
+    "printing",
 ]
 
 
@@ -87,7 +88,7 @@ def learn(
         fixed=fixed,
         priors=priors,
         validation=validation,
-        callback=_printing(callback) if progress else callback,
+        callback=printing(callback) if progress else callback,
         patience=patience,
         max_seconds=max_seconds,
         seed=seed,
@@ -108,7 +109,9 @@ def as_learner(learner: Learner | str) -> Learner:
     return learner
 
 
-def _printing(callback: Callback | None) -> Callback:
+def printing(callback: Callback | None) -> Callback:
+    """A callback that prints a line a report, and then calls another."""
+
     def show(record: Record, model: Model) -> Any:
         lines = str(History([record])).splitlines()
         print(lines[1] if show.started else "\n".join(lines), flush=True)  # type: ignore[attr-defined]

@@ -82,6 +82,12 @@ class Record(NamedTuple):
     refused: int
     done: float | None = None
 
+    def shifted(self, by: float) -> "Record":
+        """The same with other bounds: those of targets in other units."""
+        moved = (None if v is None else v + by for v in (self.bound, self.estimate))
+        bound, estimate = moved
+        return self._replace(bound=bound, estimate=estimate)
+
 
 class History(list[Record]):
     """The records of a run, in order.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import warnings
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from srgp import approximations, kernels
 from srgp.approximations import Approximation
 from srgp.kernels import Kernel, Stationary
 from srgp.learners import SRGP, Auto, Exact, Sites
+from srgp.linalg import levels_to_the_caller
 from srgp.model import describe
 from srgp.onepass import OnePass
 from srgp.sources import Source, as_source, digest
@@ -34,6 +36,25 @@ APPROXIMATIONS: dict[str, Approximation] = {
     "tighter_vfe": approximations.TighterVFE(),
 }
 LEARNERS: dict[str, Any] = {kind.__name__: kind for kind in (Auto, Exact, OnePass, Sites, SRGP)}
+
+
+class DegenerateWarning(UserWarning):
+    """Data from which neither noise nor kernel can be learned."""
+
+
+def warn_degenerate(y: np.ndarray) -> None:
+    """A warning where the targets, of a sample of the rows, tell nothing about their spread."""
+    if len(y) == 1:
+        what = "there is only one row"
+    elif (np.ptp(y, axis=0) == 0.0).any():
+        what = "the target is constant" if y.ndim == 1 else "one of the targets is constant"
+    else:
+        return
+    warnings.warn(
+        f"{what}: neither noise nor kernel can be learned from that, and intervals mean little.",
+        DegenerateWarning,
+        stacklevel=levels_to_the_caller(),
+    )
 
 
 def named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:

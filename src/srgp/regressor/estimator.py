@@ -15,7 +15,7 @@ from srgp import inducing, storage
 from srgp.approximations import Approximation
 from srgp.checks import as_count, as_inputs
 from srgp.kernels import Kernel
-from srgp.learners import SRGP, Callback, Learner, Sites, learn
+from srgp.learners import SRGP, Callback, History, Learner, Sites, learn, printing
 from srgp.linalg import quiet
 from srgp.model import Model
 from srgp.moving import carried
@@ -31,9 +31,10 @@ from srgp.regressor.choices import (
     named,
     packed,
     unpacked,
+    warn_degenerate,
 )
 from srgp.regressor.places import Streams, both, kept_streams
-from srgp.regressor.weights import Repeats, merge_repeats
+from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
 from srgp.sources import Arrays, Source, random_rows
 from srgp.statistics import Statistics, rows_for, summarise_source, summarise_weighed
@@ -168,7 +169,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         return self._add(source) if hasattr(self, "model_") else self.fit_source(source)
 
     def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Take rows out of the posterior that were learned before, as if never seen."""
+        """Take rows out of the posterior that were learned before, as if never seen.
+
+        Sums do not know their rows: others may be taken out without notice. More rows than were
+        learned are refused, and rows without which the sums would be impossible; nothing changes
+        then.
+        """
         check_is_fitted(self)
         if self.forgetting != 1.0:
             raise ValueError("rows that were partly forgotten cannot be unlearned exactly.")
@@ -181,7 +187,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             raise ValueError(
                 f"{weight:g} rows cannot be unlearned: only {self.weight_seen_:g} were learned."
             )
-        self._set_statistics(self.statistics_ - new, self.weight_seen_ - weight)
+        left = self.statistics_ - new
+        check_left(self.statistics_, left)
+        self._set_statistics(left, self.weight_seen_ - weight)
         return self
 
     def merge(self, other: "SparseGPRegressor", move: bool = False) -> Self:
@@ -200,16 +208,16 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 "these regressors standardise their data differently: merge copies of one fitted "
                 "regressor, each given its own rows by `restart().partial_fit(X, y)`."
             )
+        added, loss = other.statistics_, 0.0
+        if move and other.model_.fingerprint != self.model_.fingerprint:
+            added, loss = carried(added, other.model_, self.model_)
+        total = self.statistics_ + added
         if self.beginnings_ & other.beginnings_:
             warnings.warn(
                 "both began with the same rows, which now count twice: models to be merged learn "
                 "each from rows of its own, by `restart().partial_fit(X, y)`.",
                 stacklevel=2,
             )
-        added, loss = other.statistics_, 0.0
-        if move and other.model_.fingerprint != self.model_.fingerprint:
-            added, loss = carried(added, other.model_, self.model_)
-        total = self.statistics_ + added
         self.beginnings_ |= other.beginnings_
         self._set_statistics(total, self.weight_seen_ + other.weight_seen_)
         self.merge_loss_, self.streams_ = loss, both(self._streams(), other._streams())
@@ -308,6 +316,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             priors: dict[str, Prior] = {}
             if approximation.noise_free and weight != source.present():
                 priors["noise"] = Repeats(scaler.y_spread.size * (weight - source.present()))
+            shift = -weight * scaler.log_scale()  # bounds are told in the units of y
             if learner is None:
                 statistics, history = summarise_source(model, rows), None
             else:
@@ -316,13 +325,13 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                     rows,
                     learner,
                     priors=priors,
-                    callback=callback,
+                    callback=_in_units(printing(callback) if self.verbose else callback, shift),
                     max_seconds=self.max_seconds,
-                    progress=bool(self.verbose),
                     seed=seed,
                     checkpoint=checkpoint,
                 )
-                model, statistics, history = learned.model, learned.statistics, learned.history
+                model, statistics = learned.model, learned.statistics
+                history = History(record.shifted(shift) for record in learned.history)
         self.model_, self.scaler_, self.history_ = model, scaler, history
         self._memory, self.streams_ = None, {}
         self.target_names_ = getattr(source, "target_names", None)
@@ -396,6 +405,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     ) -> Model:
         """Kernel, noise and inducing inputs from a sample of the data."""
         X, y, _ = random_rows(rows, SAMPLE, seed)
+        warn_degenerate(y)
         if isinstance(self.kernel, Kernel):
             kernel: Kernel = self.kernel
             noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
@@ -424,3 +434,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 return inducing.greedy(kernel, X, M, seed=seed)
         choose = inducing.kmeans if self.inducing == "kmeans" else inducing.random
         return choose(X, M, seed)
+
+
+def _in_units(callback: Callback | None, shift: float) -> Callback | None:
+    if callback is None:
+        return None
+    return lambda record, model: callback(record.shifted(shift), model)

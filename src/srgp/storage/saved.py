@@ -19,7 +19,7 @@ KIND = "model"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Saved:
-    """What a model file holds. Of the data it holds the sums and the inducing inputs, no rows.
+    """What a model file holds: of the data the sums and the inducing inputs, which may be rows.
 
     statistics:    of this model; with them the model goes on learning, merging and unlearning.
     scaler:        arrays that standardise inputs and targets, by names of your choice.
