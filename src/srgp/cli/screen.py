@@ -97,7 +97,7 @@ def watching(rows: int, quiet: bool) -> Iterator[Callable[["Record", Any], None]
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        BarColumn(10),
+        BarColumn(10, finished_style="green"),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
