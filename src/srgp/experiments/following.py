@@ -26,7 +26,7 @@ LENGTHSCALE, NOISE = 0.06, 0.1
 CHUNKS = 20
 SHOWN = (2, 10, 20)  # chunks after which a picture is taken
 EVERY = 5  # chunks between two fits of what is fitted again
-# Chosen on series 0, whose first chunk is nearly flat: θ has far to go there, and few chunks for it.
+# Chosen on series 0, whose first chunk is nearly flat: θ has far to go there, in few chunks.
 FAST = OnePass(steps=10, learning_rate=0.1)
 COLUMNS = ("next chunk", "its NLPD", "its coverage", "whole past", "NLPD", "coverage", "seconds")
 
