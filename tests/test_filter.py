@@ -229,6 +229,16 @@ class TestOnTheHost:
         np.testing.assert_allclose(f.predict(p.Xs), g.predict(p.Xs), rtol=0, atol=1e-12)
         np.testing.assert_allclose(f.predict(p.Xs[:1]), g.predict(p.Xs[:1]), rtol=0, atol=1e-12)
 
+        for row in range(3):
+            for y in (p.y, np.stack([p.y, 2.0 - p.y], 1)):  # one output, and two
+                one = slice(row, row + 1)
+                host, device = (
+                    srgp.summarise(m, p.X[one], y[one], p.weights[one]) for m in (model, compiled)
+                )
+                for a, b in zip(host.sums, device.sums, strict=True):
+                    assert np.shape(a) == np.shape(b)
+                    np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
     def test_a_profile_of_the_users_own_is_compiled(self) -> None:
         class Cauchy(k.SE):
             def profile(self, r2: jax.Array) -> jax.Array:

@@ -102,6 +102,17 @@ class Single:
         variance = v * (s - 1.0) + self._residual(d)
         return Step(mean + gain * r, root, psi - a, unit * expected, variance)
 
+    def observe(
+        self, x: np.ndarray, y: Float[np.ndarray, "*Q"], weight: float, noise: float
+    ) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, "*Q"], float, float]:
+        """One sample in units of its noise: w, y, log v and a; see `Approximation.observe`."""
+        h, d = self._column(x)
+        s = noise / weight
+        v = self.approximation.share * d + s
+        unit = math.sqrt(v)
+        a = float(self.approximation.regulariser(d, s))  # type: ignore[arg-type]
+        return h / unit, y / unit, math.log(v), a
+
     def _residual(self, d: float) -> float:
         """V_*, what a prediction keeps of the unexplained variance."""
         return 0.0 if self.approximation.residual == "none" else d

@@ -6,7 +6,6 @@ Batches, streams, machines and forgetting are all ways to add up the same few nu
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation, Projection
-from srgp.blas import add_gram, grouped, in_order, mirrored, solve_lower, workers
+from srgp.blas import add_gram, executor, grouped, in_order, mirrored, solve_lower, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
@@ -24,6 +23,7 @@ from srgp.kernels.stationary import distances, is_stationary
 from srgp.linalg import gram_rows, quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import Array, Scalar, double
+from srgp.single import Single
 from srgp.sources import Batch, Held, Source, reduced
 
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
@@ -144,8 +144,11 @@ def summarise(
     X = as_inputs(X, columns=model.inducing.shape[1])
     y = as_targets(y, len(X))
     weights = as_weights(sample_weight, len(X))
+    single = model.single if len(X) == 1 and weights[0] > 0.0 else None
+    if single is not None:
+        return Statistics(_single_sums(model, single, X[0], y[0], weights[0]), model.fingerprint)
     rows = block_rows(model, len(X))
-    return summarise_blocks(model, padded_blocks((X, y, weights), rows))
+    return summarise_blocks(model, padded_blocks((X, y, weights), rows), count=len(X))
 
 
 def summarise_source(model: Model, source: Source) -> Statistics:
@@ -178,9 +181,14 @@ def _sums_and_weight(source: Source, model: Model, basis: Basis) -> tuple[Sums, 
 
 @double
 def summarise_blocks(
-    model: Model, blocks: Iterable[tuple[np.ndarray, ...]], basis: Basis | None = None
+    model: Model,
+    blocks: Iterable[tuple[np.ndarray, ...]],
+    basis: Basis | None = None,
+    count: float = np.inf,
 ) -> Statistics:
     """The statistics of checked blocks of (X, y, weights), all of the same number of rows.
+
+    count: of all rows, where it is known: few of them are not worth a thread.
 
     A group of blocks for each core at a time. The groups are the same however many cores there
     are, and added in their order: so is the sum, to the last bit.
@@ -191,7 +199,7 @@ def summarise_blocks(
     work = functools.partial(_group_sums, approximation, basis, lower)
     groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
     total = CarefulSum()
-    with quiet_blas(), ThreadPoolExecutor(workers()) as pool:
+    with quiet_blas(), executor(2.0 * count * len(lower) ** 2) as pool:
         for sums in in_order(pool, work, groups, workers()):
             total.add(sums)
     return Statistics(total.value._replace(A=mirrored(total.value.A)), model.fingerprint)
@@ -353,6 +361,16 @@ def _group_sums(
         y = np.asarray(targets)
         parts.append((W @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
     return as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
+
+
+# What overflows is refused where the sums are used, with a message of its own.
+@np.errstate(over="ignore", invalid="ignore")
+def _single_sums(model: Model, single: Single, x: np.ndarray, y: np.ndarray, weight: float) -> Sums:
+    """The sums of one row, without a compiled call."""
+    noise = 1.0 if model.approximation.noise_free else float(model.noise)
+    w, y, log_noise, a = single.observe(x, y, weight, noise)
+    numbers = (np.asarray(number) for number in (log_noise, a, 1.0))
+    return as_sums((np.outer(w, w), np.multiply.outer(w, y), y**2, *numbers))
 
 
 class CarefulSum:
