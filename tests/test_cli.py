@@ -21,7 +21,9 @@ from srgp.cli import (
     shows,  # noqa: F401 - adds its commands
 )
 from srgp.cli.commands import app
+from srgp.cli.screen import Pace, progress_line
 from srgp.cli.words import said
+from srgp.learners import Record
 from srgp.regressor import choices
 
 RUNNER = CliRunner()
@@ -394,6 +396,16 @@ def test_an_interruption_of_the_imports_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "srgp: interrupted; nothing was written.\n"
+
+
+def test_the_progress_of_a_fit_fits_into_80_columns() -> None:
+    pace, shown = Pace(), ""
+    for i in range(1, 31):  # ten times slower after the first third
+        seconds = 5.0 * i if i <= 10 else 50.0 + 50.0 * (i - 10)
+        record = Record(seconds, 12.5 * i, -123_456_789.0, None, None, 0.1, 0, i / 30)
+        shown = f"{progress_line(record, 10_000_000)} 0:00:00 {pace.left(record)}"
+        assert 10 + 1 + len(shown) <= 80  # the bar, and a space
+    assert shown.endswith("≤ 0:00")
 
 
 @pytest.mark.parametrize("command", ["fit", "update", "predict"])

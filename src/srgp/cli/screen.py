@@ -145,7 +145,7 @@ class Pace:
         if done <= begun:
             return ""
         seconds = round((now - before) * (1.0 - done) / (done - begun))
-        return f"≤ {seconds // 60}:{seconds % 60:02d} left"
+        return f"≤ {seconds // 60}:{seconds % 60:02d}"
 
 
 @contextlib.contextmanager
