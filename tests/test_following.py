@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     stream.write_text("a,b,y\n1,2,3\n")
     with pytest.raises(ValueError, match="shorter"):
         follower(model, stream).run(follow=False, idle=None)
-    nameless = srgp.SparseGPRegressor(n_inducing=2, learner=None).fit(np.eye(3), np.ones(3))
+    nameless = srgp.SparseGPRegressor(n_inducing=2, learner=None).fit(np.eye(3), np.arange(3.0))
     nameless.save(model)
     with pytest.raises(ValueError, match="names of its columns"):
         follower(model, stream)

@@ -133,10 +133,10 @@ srgp.Model(srgp.kernels.SE(), 0.1, [[0.0], [1.0]]).basis
 
 
 def test_two_compilations_serve_all_batch_sizes() -> None:
-    """One for up to 256 rows, one for all others."""
+    """One for up to 256 rows, one for all others; none for a single row."""
     p = problem(N=3000, M=6, D=3)
     model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
-    srgp.summarise(model, p.X[:1], p.y[:1])
+    srgp.summarise(model, p.X[:2], p.y[:2])
     srgp.summarise(model, p.X[:257], p.y[:257])
     compiled = statistics._asked._cache_size()
     for n in (1, 2, 17, 100, 999, 3000):

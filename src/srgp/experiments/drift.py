@@ -19,6 +19,7 @@ from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
 from srgp.inducing import initial_model
 from srgp.learners import Exact, learn
+from srgp.linalg import quiet
 from srgp.onepass import OnePass
 from srgp.plots.style import nth_colour
 from srgp.posterior import Posterior, posterior
@@ -140,8 +141,9 @@ class Refit:
         self.scaler, self.new = Scaler.of(Arrays(X, y))[0], 0
         X, y = self.scaler.inputs(X), self.scaler.targets(y)
         start = initial_model(X, y, min(self.inducing, len(np.unique(X, axis=0))))
-        found = learn(start, (X, y), Exact(iterations=60))
-        self.answer = posterior(found.model, found.statistics)
+        with quiet():
+            found = learn(start, (X, y), Exact(iterations=60))
+            self.answer = posterior(found.model, found.statistics)
 
 
 def _followed(
