@@ -118,7 +118,10 @@ def overheads() -> dict[str, float]:
 def predicted(
     cost: dict[str, float], per_row: float, rows: float, workers: int, parts: int | None = None
 ) -> dict[str, Any]:
-    """One value and gradient: two maps over parts of a million rows, two reductions of M×M sums."""
+    """One value and gradient: two maps over parts, two reductions of M×M sums.
+
+    parts: of a million rows by default, or one for each worker where that is more.
+    """
     parts = parts or max(int(rows // N), workers)
     levels = math.ceil(math.log(parts, FAN_IN))
     compute = per_row * rows / workers

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,6 +189,53 @@ def test_files_that_are_still_being_written(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("a\n12\n")
     with pytest.raises(ValueError, match=r"c\.parquet cannot be read"):
         read()
+
+
+def test_theta_that_follows_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    """With `adapt`, the optimiser's memory is in the model file as well."""
+    found = []
+    for parts in ([600], [200, 300, 100]):
+        folder = tmp_path / str(len(parts))
+        folder.mkdir()
+        model, stream = files(folder)
+        est = srgp.SparseGPRegressor.load(model)
+        est.set_params(adapt=True).save(model)
+        good, done = [row for i, row in enumerate(lines()) if i not in BAD], 0
+        for rows in parts:
+            done += rows
+            stream.write_text("\n".join(["a,b,y", *good[:done], ""]))
+            assert follower(model, stream).run(follow=False, idle=None).learned == rows
+        found.append(srgp.SparseGPRegressor.load(model).model_)
+    assert found[0].noise != srgp.SparseGPRegressor.load(files(tmp_path)[0]).model_.noise
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_file_that_comes_late_is_refused(tmp_path: Path) -> None:
+    """Its rows would be neither read nor missed; those of files that went away are no trouble."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    good = [row for i, row in enumerate(lines()) if i not in BAD]
+
+    def add(name: str, first: int) -> None:
+        (folder / name).write_text("\n".join(["a,b,y", *good[first : first + 10], ""]))
+
+    add("a.csv", 0)
+    add("c.csv", 10)
+    model = tmp_path / "m.srgp"
+    model.write_bytes(start_model())
+    assert follower(model, folder).run(follow=False, idle=None).learned == 20
+    (folder / "a.csv").unlink()
+    add("d.csv", 20)
+    assert follower(model, folder).run(follow=False, idle=None).learned == 10
+    before = model.read_bytes()
+    add("b.csv", 30)
+    for follow in (False, True):
+        with pytest.raises(ValueError, match=r"b\.csv came late: d\.csv"):
+            follower(model, folder).run(follow=follow, idle=0.1)
+    assert model.read_bytes() == before
+    (folder / "b.csv").rename(folder / "e.csv")
+    assert follower(model, folder).run(follow=False, idle=None).learned == 10
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -224,12 +224,27 @@ class TestRegressor:
             np.testing.assert_allclose(one, two, rtol=1e-8)
 
     def test_it_is_kept_in_files(self, tmp_path: Path) -> None:
-        X, y = stream(200)
+        X, y = stream(300)
         est = srgp.SparseGPRegressor(n_inducing=8, learner=None, adapt=OnePass(steps=2))
-        est.fit(X[:100], y[:100]).partial_fit(X[100:], y[100:]).save(tmp_path / "model.srgp")
+        est.fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200])
+        est.save(tmp_path / "model.srgp")
         again = srgp.SparseGPRegressor.load(tmp_path / "model.srgp")
         assert again.adapt == OnePass(steps=2)
         np.testing.assert_array_equal(again.predict(X), est.predict(X))
+        # The optimiser's memory is kept, too: both go on alike, to the last bit.
+        for one in (est, again):
+            one.partial_fit(X[200:], y[200:])
+        for a, b in zip(*map(jax.tree.leaves, (est.model_, again.model_)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_another_optimiser_starts_anew(self) -> None:
+        X, y = stream(200)
+        model = srgp.Model(srgp.kernels.SE(), 0.1, np.linspace(0, 6, 8)[:, None])
+        past = srgp.summarise(model, X[:100], y[:100])
+        memory = OnePass().update(model, past, X[100:150], y[100:150]).memory
+        other = OnePass(optimizer="sgd", learning_rate=1e-4)
+        both = [other.update(model, past, X[150:], y[150:], memory=m) for m in (None, memory)]
+        np.testing.assert_array_equal(*(found.model.inducing for found in both))
 
     def test_other_values_are_refused(self) -> None:
         X, y = stream(100)

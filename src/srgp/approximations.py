@@ -54,6 +54,9 @@ class Approximation:
     residual: ClassVar[Literal["none", "diagonal", "full"]] = "full"  # V_*
     # Whether the sums can be kept without σ², which may then change at no cost.
     noise_free: ClassVar[bool] = True
+    # Where a_i falls in proportion to the explained variance, (K_XX − d)_ii / s_i, by how much: its
+    # sum is then a trace, and needs no pass over W.
+    regulariser_slope: ClassVar[float | None] = None
 
     def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
         """a_i, from the unexplained variance d_i and the noise variance s_i."""
@@ -107,6 +110,7 @@ class SoR(Approximation):
     """
 
     residual = "none"
+    regulariser_slope = 0.0
 
 
 class DTC(Approximation):
@@ -116,6 +120,8 @@ class DTC(Approximation):
     >>> srgp.DTC()
     DTC()
     """
+
+    regulariser_slope = 0.0
 
 
 class FITC(Approximation):
@@ -148,6 +154,8 @@ class VFE(Approximation):
     >>> srgp.VFE()
     VFE()
     """
+
+    regulariser_slope = 0.5
 
     def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
         """a_i = d_i / 2s_i."""
@@ -221,6 +229,7 @@ class PITC(Approximation):
     block_size: int = 100
 
     noise_free = False
+    regulariser_slope = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_size", as_count(self.block_size, "PITC's block_size"))

@@ -46,7 +46,7 @@ class Followed(NamedTuple):
 
     model: Model
     statistics: Statistics
-    memory: Any
+    memory: list[np.ndarray] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +103,13 @@ class OnePass:
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
-        memory: Any = None,
+        memory: list[np.ndarray] | None = None,
         repeated: float = 0.0,
     ) -> Followed:
         """Learn a batch X (B, D), y (B,) or (B, Q), and let θ follow; O(BM² + M³) a step.
 
-        memory:   of the optimiser, from the batch before; None for the first.
+        memory:   of the optimiser, from the batch before; None for the first. That of another
+                  optimiser, or of other `fixed`, is left aside.
         repeated: rows, in the past and in this batch, that weights stand for beyond their number.
         """
         X = as_inputs(X, columns=model.inducing.shape[1])
@@ -125,13 +126,13 @@ class OnePass:
         model: Model,
         statistics: Statistics,
         block: tuple[np.ndarray, ...],
-        memory: Any,
+        memory: list[np.ndarray] | None,
         repeated: float,
     ) -> Followed:
         optimizer = as_optimizer(self.optimizer)
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(model, self._fixed(model)))
         values = coordinates.values(model)
-        new_memory = optimizer.init(values) if memory is None else memory
+        new_memory = _remembered(optimizer.init(values), memory)
         past = (model.basis, statistics.sums, np.float64(repeated))
         reached = []
         for k in range(self.steps + 1):
@@ -146,10 +147,20 @@ class OnePass:
             return Followed(model, statistics + summarise(model, *block), memory)
         new = jax.tree.map(np.asarray, coordinates.model(last))
         moved, _ = carried(statistics, model, new)
-        return Followed(new, moved + summarise(new, *block), new_memory)
+        # Plain arrays, which a file can hold.
+        kept = [np.asarray(leaf) for leaf in jax.tree.leaves(new_memory)]
+        return Followed(new, moved + summarise(new, *block), kept)
 
     def _fixed(self, model: Model) -> Iterable[str]:
         return self.fixed if model.approximation.noise_free else {*self.fixed, "noise"}
+
+
+def _remembered(fresh: Any, memory: list[np.ndarray] | None) -> Any:
+    """What the optimiser remembers, where it is of this kind; else what it starts with."""
+    leaves, structure = jax.tree.flatten(fresh)
+    if memory is None or [np.shape(x) for x in memory] != [np.shape(x) for x in leaves]:
+        return fresh
+    return jax.tree.unflatten(structure, memory)
 
 
 @functools.partial(quick_jit, static_argnums=0)

@@ -30,8 +30,9 @@ from srgp.sources import Batch, Held, Source, reduced
 BLOCK_ENTRIES = 2**20
 # Up to here a stream's small batches cost no more than they must.
 FEW = 256
-# About so many rows are added up plainly, before one careful addition.
-GROUP_ROWS = 2**14
+# About so many rows are added up plainly, before one careful addition; few enough of them that all
+# cores end at about the same time.
+GROUP_ROWS = 2**13
 
 
 class Sums(NamedTuple):
@@ -347,20 +348,22 @@ def _group_sums(
     its digits however ill-conditioned K_RR is.
     """
     A, parts = np.zeros(lower.shape), []
-    kernel = basis.kernel
+    kernel, slope = basis.kernel, approximation.regulariser_slope
     for block in blocks:
         r2 = distances(kernel, basis.inducing, block[0]) if is_stationary(kernel) else None
         asked = _asked(approximation, basis, r2, *block)
         W = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
         solve_lower(lower, W)
-        squares = np.einsum("mb,mb->b", W, W)
+        # The regulariser needs those of single rows, or only their sum, the trace of A.
+        squares = np.einsum("mb,mb->b", W, W) if slope is None else np.zeros(W.shape[1])
         changed, targets, *totals = _seen(approximation, basis, W, squares, *block)
         if changed is not None:
             W = np.ascontiguousarray(changed)
         add_gram(W, A)
         y = np.asarray(targets)
         parts.append((W @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
-    return as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
+    sums = as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
+    return sums if slope is None else sums._replace(a=np.maximum(sums.a - slope * np.trace(A), 0.0))
 
 
 # What overflows is refused where the sums are used, with a message of its own.

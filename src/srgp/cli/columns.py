@@ -39,7 +39,7 @@ def parquet_rows(
             return
         for i, (values, text, reason) in enumerate(_picked(batch, names), row + 1):
             if i > place.offset:
-                yield Line(values, text, reason, i, Place(place.file, i, i, known))
+                yield Line(values, text, reason, i, place._replace(offset=i, row=i, mark=known))
         row += batch.num_rows
 
 

@@ -15,6 +15,7 @@ class Place(NamedTuple):
     offset: int = 0  # of the next row: bytes into CSV, rows into a Parquet file
     row: int = 0  # rows of that file before it
     mark: str = ""  # a digest by which what was read is known again; "" where none was kept
+    done: tuple[str, ...] | None = None  # files of the folder before it; None where not kept
 
 
 class Line(NamedTuple):

@@ -23,8 +23,8 @@ def tail(
     names: the columns wanted, by their names in the header.
 
     With `follow`, it goes on for ever: a file may grow, a folder may get new files, whose names
-    must sort behind the others. The end of the last file may still be on its way: a line without
-    its end, or a Parquet file without its own, is then waited for.
+    must sort behind the others: one that comes late is refused. The end of the last file may still
+    be on its way: a line without its end, or a Parquet file without its own, is then waited for.
     """
     if path == "-":
         yield from piped(names, place, poll)
@@ -32,13 +32,15 @@ def tail(
     last, seen = time.monotonic(), None
     while True:
         progress = False
-        found = _files(Path(path), place.file)
-        for file in found:
+        found = _files(Path(path))
+        before = [p.name for p in found if p.name < place.file and p != Path(path)]
+        _check_early(Path(path), place, before)
+        for file in found[len(before) :]:
             growing = follow and file == found[-1]
             now = (file, growing, *_state(file))
             if now == seen:
                 continue  # nothing was written since
-            start = place if file.name == place.file else Place(file.name)
+            start = place if file.name == place.file else _start(file, found)
             for line in _rows(file, names, start, growing):
                 place, progress, last = line.after, True, time.monotonic()
                 yield line
@@ -50,7 +52,23 @@ def tail(
             time.sleep(poll)
 
 
-def _files(path: Path, current: str) -> list[Path]:
+def _start(file: Path, found: Sequence[Path]) -> Place:
+    """The start of a file, those that sort before it being done."""
+    return Place(file.name, done=tuple(other.name for other in found if other.name < file.name))
+
+
+def _check_early(path: Path, place: Place, before: Sequence[str]) -> None:
+    """Refuse a file that came when one behind it was begun: its rows would never be read."""
+    late = set(before).difference(before if place.done is None else place.done)
+    if late:
+        name = min(late)
+        raise ValueError(
+            f"{path / name} came late: {place.file}, which sorts behind it, has been begun. Give "
+            "it a name that sorts behind the others, then give the same command again."
+        )
+
+
+def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: check the path.")
     if not path.is_dir():
@@ -61,7 +79,7 @@ def _files(path: Path, current: str) -> list[Path]:
     packed = [p for p in found if p.suffix in COMPRESSED and p.with_suffix("").suffix in SUFFIXES]
     if packed:
         raise compressed(str(packed[0]))
-    return [p for p in found if p == path or (p.suffix in SUFFIXES and p.name >= current)]
+    return [p for p in found if p == path or p.suffix in SUFFIXES]
 
 
 def _state(file: Path) -> tuple[int, int, int]:
@@ -147,5 +165,5 @@ def _lines(
         offset, row, last = offset + len(line), row + 1, (last + line)[-KEPT:]
         text = line.decode(errors="replace").rstrip("\r\n")
         values, reason = pick(text)
-        after = Place(place.file, offset, row, mark(header, last))
+        after = Place(place.file, offset, row, mark(header, last), place.done)
         yield Line(values, text, reason, row + 1, after)

@@ -241,7 +241,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         """What `save` writes."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        streams = self._streams()
+        streams, memory = self._streams(), getattr(self, "_memory", None)
         return storage.Saved(
             model=self.model_,
             statistics=self.statistics_,
@@ -254,6 +254,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 "weight_seen": self.weight_seen_,
                 "beginnings": sorted(self.beginnings_),
                 **({"streams": streams} if streams else {}),
+                **({"memory": memory} if memory else {}),
             },
         )
 
@@ -275,7 +276,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         est.target_names_, est.history_ = saved.target_names, saved.history
         est.beginnings_ = frozenset(saved.settings.get("beginnings", ()))
         est._set_statistics(saved.statistics, float(saved.settings["weight_seen"]))
-        est.streams_ = kept_streams(saved.settings)
+        est.streams_, est._memory = kept_streams(saved.settings), saved.settings.get("memory")
         return est
 
     # -- inside -------------------------------------------------------------------------------
@@ -333,7 +334,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 model, statistics = learned.model, learned.statistics
                 history = History(record.shifted(shift) for record in learned.history)
         self.model_, self.scaler_, self.history_ = model, scaler, history
-        self._memory, self.streams_ = None, {}
+        self._memory: list[np.ndarray] | None = None
+        self.streams_ = {}
         self.target_names_ = getattr(source, "target_names", None)
         self.beginnings_ = frozenset()
         self._set_statistics(statistics, self._rows(weight, statistics))
