@@ -3,7 +3,7 @@
 Two products are needed: W = L⁻¹K and A = WWᵀ. `share` counts 2NM² flops for each, as a matrix
 product does; `strict_share` counts only the triangular and the symmetric half, NM² each, for which
 XLA has no routine of its own; `profile` says what keeps it from more. The million rows are taken in
-ten parts, three times over, and the product rate is measured before and after each part; the median
+four parts, five times over, and the product rate is measured before and after each part; the median
 share of the parts counts, and their quartiles say how far the machine's mood goes.
 
     python -m benchmarks.posterior
@@ -31,8 +31,8 @@ from srgp.kernels.stationary import distances
 
 D = 8
 N = 1_000_000
-PARTS = 10
-PASSES = 3
+PARTS = 4
+PASSES = 5
 
 
 def problem(N: int, M: int, lengthscale: float) -> tuple[srgp.Model, np.ndarray, np.ndarray]:
