@@ -12,7 +12,7 @@ There are three routes, equal but for rounding.
 """
 
 import functools
-from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
+from srgp.blas import add_gram, executor, in_order, mirrored, solve_lower, workers
 from srgp.bound import terms
 from srgp.collapsed import (
     RawCotangent,
@@ -29,16 +30,28 @@ from srgp.collapsed import (
     whitened_value_and_cotangents,
 )
 from srgp.compiled import quick_jit
+from srgp.kernels import SE
 from srgp.linalg import Whitener, assemble, quiet_blas
 from srgp.model import Basis, Model, lower_of, whitener_of
-from srgp.precision import EPS, Array, HostArray, Scalar, double
+from srgp.moments import monomials
+from srgp.precision import EPS, Array, HostArray, Scalar, double, namespace
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
-from srgp.slopes import Raw, kernel_matrix, pullback, pullback_inducing, raw_sums
+from srgp.slopes import (
+    Raw,
+    host_raw,
+    is_se,
+    kernel_matrix,
+    pullback,
+    pullback_inducing,
+    pulled_moments,
+)
 from srgp.sources import Source, Spread, as_source, first_row, reduced
-from srgp.statistics import Sums, block_sums, part_rows, rows_for
+from srgp.statistics import Sums, block_sums, known_count, part_rows, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7
+# What one entry of k(R, X) costs beside the products, in flops: to tell whether threads pay.
+ELEMENTWISE = 100.0
 # Bytes of kernel matrix that are kept from the first pass for the second.
 KEPT = 2**26
 # Up to this condition of K_RR, L⁻ᵀ·L⁻¹ of a derivative is one matrix; its error is eps·cond.
@@ -86,11 +99,9 @@ def _first_pass(
     source: Source, model: Model, whiten: Whitener | None, rows: int | None, kept: "_Kernel | None"
 ) -> Raw:
     """The sums of all blocks."""
-    kernel, raw = kept or _Kernel(model, room=0), None
-    for block in source.batches(rows or part_rows(model, source)):
-        raw = _add_block(model, whiten, raw, kernel.matrix(*block), *block)
-    assert raw is not None
-    return raw
+    work = functools.partial(_block_raw, whiten, kept or _Kernel(model, room=0))
+    raw = _over_blocks(work, source, model, rows)
+    return raw._replace(Phi=mirrored(raw.Phi))
 
 
 def _second_pass(
@@ -103,10 +114,23 @@ def _second_pass(
 ) -> Model:
     """The derivatives in these sums, pulled back through all blocks."""
     kernel = kept or _Kernel(model, room=0)
-    gradient = jax.tree.map(np.zeros_like, model)
-    for block in source.batches(rows or part_rows(model, source)):
-        gradient = _pull_block(model, at, whiten, gradient, kernel.again(*block), *block)
-    return gradient
+    work: Callable[..., Any]
+    if not is_se(model.kernel):
+        work = functools.partial(_pulled, at, whiten, kernel)
+        return _over_blocks(work, source, model, rows)
+    by_numpy = jax.tree.map(np.asarray, (at, whiten))
+    work = functools.partial(_pulled_se, by_numpy[0], by_numpy[1], kernel)
+    return _from_moments(model, at, *_over_blocks(work, source, model, rows))
+
+
+def _over_blocks(work: Callable[..., Any], source: Source, model: Model, rows: int | None) -> Any:
+    """The sum of work(number, X, y, w) over all blocks: a block on each core, added in order."""
+    M, count = len(model.inducing), known_count(source)
+    flops = np.inf if count is None else count * M * (2.0 * M + ELEMENTWISE)
+    blocks = enumerate(source.batches(rows or part_rows(model, source)))
+    with quiet_blas(), executor(flops) as pool:
+        parts = in_order(pool, lambda block: work(block[0], *block[1]), blocks, workers())
+        return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -121,49 +145,105 @@ def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
     return bool(EPS * np.sum(inverse**2) * typical <= TOLERANCE * float(noise))
 
 
-def _plus(total: Any, new: Any) -> Any:
-    return new if total is None else jax.tree.map(jnp.add, total, new)
-
-
 # -- by hand ----------------------------------------------------------------------------------
 
 
 class _Kernel:
-    """k(R, X) of the blocks; the first of them are kept for the second pass."""
+    """k(R, X) Diag(√w) of the blocks; the first of them are kept for the second pass."""
 
     def __init__(self, model: Model, room: int = KEPT) -> None:
         self.model, self.room = model, room
-        self.kept = deque[tuple[HostArray, HostArray, Array]]()
+        self.kept: dict[int, tuple[HostArray, HostArray, Array]] = {}
 
-    def matrix(self, X: HostArray, y: HostArray, w: HostArray) -> Array:
+    def matrix(self, number: int, X: HostArray, w: HostArray) -> Array:
         """In the first pass."""
         K = kernel_matrix(self.model.kernel, self.model.inducing, X, w)
-        if self.room >= K.nbytes:
-            self.room -= K.nbytes
-            self.kept.append((np.array(X), np.array(w), K))  # the source may reuse its own
+        if (number + 1) * K.nbytes <= self.room:
+            self.kept[number] = np.array(X), np.array(w), K  # the source may reuse its own
         return K
 
-    def again(self, X: HostArray, y: HostArray, w: HostArray) -> Array:
+    def again(self, number: int, X: HostArray, w: HostArray) -> Array:
         """In the second, which may come in another order: then nothing is as it was."""
-        if self.kept:
-            known_X, known_w, K = self.kept.popleft()
-            if np.array_equal(X, known_X) and np.array_equal(w, known_w):
-                return K
+        known = self.kept.pop(number, None)
+        if known is not None and np.array_equal(X, known[0]) and np.array_equal(w, known[1]):
+            return known[2]
         return kernel_matrix(self.model.kernel, self.model.inducing, X, w)
 
 
-@functools.partial(quick_jit, donate_argnums=2)
-def _add_block(
-    model: Model,
+# What overflows is refused where the sums are used, with a message of its own.
+@np.errstate(over="ignore", invalid="ignore")
+@double
+def _block_raw(
     whiten: Whitener | None,
-    total: Raw | None,
-    K: Array,
-    X: Array,
-    y: Array,
-    w: Array,
+    kernel: _Kernel,
+    number: int,
+    X: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
 ) -> Raw:
-    W = K if whiten is None else whiten(K)
-    return _plus(total, raw_sums(model.kernel, W, X, y, w))
+    """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
+    K = kernel.matrix(number, X, w)
+    whitened = _whitened(whiten, K)
+    W = np.asarray(K if whitened is None else whitened[0])
+    Phi = np.zeros((len(W), len(W)))
+    add_gram(W, Phi)
+    return host_raw(kernel.model.kernel, Phi, W @ (y.T * np.sqrt(w)).T, X, y, w)
+
+
+@double
+def _pulled(
+    at: RawCotangent,
+    whiten: Whitener | None,
+    kernel: _Kernel,
+    number: int,
+    X: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+) -> Model:
+    """The gradient through one block."""
+    K = kernel.again(number, X, w)
+    pulled = _pull_block(kernel.model, at, K, X, y, w, _whitened(whiten, K))
+    return jax.tree.map(np.asarray, pulled)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+@double
+def _pulled_se(
+    at: RawCotangent,
+    whiten: Whitener | None,
+    kernel: _Kernel,
+    number: int,
+    X: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+) -> tuple[np.ndarray, Any]:
+    """The moments of one block's pull-back, and Σ w: as `raw_pullback`, outside of compiled code.
+
+    Of the SE kernel they are −(K̄ ∘ K) p for the monomials p of x: products, and one pass over K.
+    """
+    K, model = np.asarray(kernel.again(number, X, w)), kernel.model
+    at_K: Any = _kernel_cotangent(at, K, y, w, _whitened(whiten, K))
+    at_K *= K
+    assert isinstance(model.kernel, SE)
+    return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
+
+
+@quick_jit
+def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
+    """The gradient, from what `_pulled_se` gave of all blocks; Σ w k(x, x) = v Σ w."""
+    assert isinstance(model.kernel, SE)
+    total = -jnp.sum(moments[:, 0]) + at.kappa * weight * model.kernel.variance
+    kernel, R = pulled_moments(model.kernel, model.inducing, moments, total)
+    return shaped_like(model, kernel, jnp.zeros(()), R)
+
+
+def _whitened(whiten: Whitener | None, K: HostArray) -> tuple[HostArray, HostArray] | None:
+    """L⁻¹K and L⁻¹, if there is a factor."""
+    if whiten is None:
+        return None
+    W = np.array(K)
+    solve_lower(np.ascontiguousarray(whiten.lower), W)
+    return W, whiten.inverse
 
 
 @quick_jit
@@ -171,7 +251,6 @@ def _cotangents(
     model: Model, whiten: Whitener | None, raw: Raw
 ) -> tuple[Scalar, RawCotangent, Model]:
     """Ψ, its derivatives in the sums, and the part of the gradient through K_RR and σ²."""
-    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
     if whiten is None:
         factor = factorise(model.kernel.covariance(model.inducing, model.inducing), None)
         krr = factor.K
@@ -192,20 +271,6 @@ def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
     return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b)
 
 
-@functools.partial(quick_jit, donate_argnums=3)
-def _pull_block(
-    model: Model,
-    at: RawCotangent,
-    whiten: Whitener | None,
-    gradient: Model,
-    K: Array,
-    X: Array,
-    y: Array,
-    w: Array,
-) -> Model:
-    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w, whiten))
-
-
 def raw_pullback(
     model: Model,
     at: RawCotangent,
@@ -213,22 +278,35 @@ def raw_pullback(
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     w: Float[Array, " B"],
-    whiten: Whitener | None = None,
+    whitened: tuple[Float[Array, "M B"], Float[Array, "M M"]] | None = None,
 ) -> Model:
     """The gradient of a function of the raw sums through one block, given its derivative in them.
 
     K̄ = 2Φ̄K + b̄yᵀDiag(√w) for K = k(R, X) Diag(√w), pulled back to kernel and R, and κ's own
-    derivative. With a whitener, Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ(2Φ̄L⁻¹K + …).
+    derivative. With (L⁻¹K, L⁻¹), Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ(2Φ̄L⁻¹K + …).
     """
-    weighted = (y.T * jnp.sqrt(w)).reshape(-1, len(X))
-    columns = at.b.reshape(len(K), -1) @ weighted
-    at_K = (2.0 * at.Phi) @ (K if whiten is None else whiten(K)) + columns
-    if whiten is not None:
-        at_K = whiten.inverse.T @ at_K
+    at_K = _kernel_cotangent(at, K, y, w, whitened)
     kernel, R = pullback(model.kernel, model.inducing, X, K, at_K, w)
     variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
     kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
     return shaped_like(model, kernel, jnp.zeros(()), R)
+
+
+_pull_block = quick_jit(raw_pullback)
+
+
+def _kernel_cotangent(
+    at: RawCotangent,
+    K: HostArray,
+    y: HostArray,
+    w: HostArray,
+    whitened: tuple[HostArray, HostArray] | None,
+) -> Any:
+    """K̄, see `raw_pullback`; in compiled code and outside of it."""
+    weighted = (y.T * namespace(w).sqrt(w)).reshape(-1, len(w))
+    at_K = (2.0 * at.Phi) @ (K if whitened is None else whitened[0])
+    at_K += at.b.reshape(len(K), -1) @ weighted
+    return at_K if whitened is None else whitened[1].T @ at_K
 
 
 # -- differentiated ---------------------------------------------------------------------------
@@ -241,6 +319,10 @@ def _differentiated(model: Model, source: Source, rows: int) -> tuple[Scalar, Mo
     value, at_sums, at_noise = _cotangent(model, sums)
     pulled = reduced(source, _second_whitened, model, whiten, at_sums, rows_there)
     return value, _finish_whitened(model, pulled, at_noise)
+
+
+def _plus(total: Any, new: Any) -> Any:
+    return new if total is None else jax.tree.map(jnp.add, total, new)
 
 
 def _first_whitened(source: Source, model: Model, whiten: Whitener, rows: int | None) -> Sums:

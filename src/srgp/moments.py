@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,19 +24,12 @@ from srgp.compiled import quick_jit
 from srgp.kernels import SE
 from srgp.kernels.stationary import distances
 from srgp.precision import Array, HostArray
-from srgp.slopes import Products, Raw, is_shared
+from srgp.slopes import Products, host_raw, is_shared
 
 # So many lengthscales away from all of R the kernel is zero in double precision.
 BEYOND = 39.0
 # Entries of k(X, R) that are held at a time, in blocks that stay near the core that scales them.
 SLAB, BLOCK = 2**23, 2**18
-
-
-class Monomials(NamedTuple):
-    """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale), x from the centre of R."""
-
-    values: Float[np.ndarray, "B S"]
-    shifts: Float[np.ndarray, " S"]  # what makes them positive
 
 
 def se_products(
@@ -63,38 +56,32 @@ def _slab_products(
 ) -> Products:
     K = [np.asarray(_matrix(kernel, distances(kernel, R, X), w)) for X, _, w in slab]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
-    monomials = _monomials(kernel, np.asarray(R), X)
-    positive = np.sqrt(monomials.values - monomials.shifts).T
+    p = monomials(kernel, np.asarray(R), X)
+    shifts = np.minimum(p.min(0), 0.0)  # what makes them positive
+    positive = np.sqrt(p - shifts).T
     Phi = pool.submit(_gram, K, None)  # of the first, which is 1
-    pairs = zip(positive[1:], monomials.shifts[1:], strict=True)
+    pairs = zip(positive[1:], shifts[1:], strict=True)
     others = [pool.submit(_shifted_gram, K, root, shift, Phi) for root, shift in pairs]
-    vectors: Any = _vectors(K, monomials.values, y, np.sqrt(w))
+    vectors: Any = _vectors(K, p, y, np.sqrt(w))
     # Σ w k(x, x) = v Σ w, and v is the first parameter.
     kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
     kappa[0] = w.sum()
-    raw = Raw(
-        Phi=Phi.result(),  # type: ignore[arg-type]
-        b=vectors[0],
-        c=np.sum((y**2).T * w, -1),
-        kappa=np.asarray(kernel.variance) * kappa[0],
-        log_weight=np.sum(np.log(w, where=w > 0.0, out=np.zeros_like(w))),
-        n=(w > 0.0).sum(dtype=w.dtype),
-    )
+    raw = host_raw(kernel, Phi.result(), vectors[0], X, y, w)
     matrices: Any = tuple(other.result() for other in others)
     return Products(raw, matrices, -vectors, kappa)
 
 
-def _monomials(kernel: SE, R: Float[np.ndarray, "M D"], X: Float[np.ndarray, "B D"]) -> Monomials:
+def monomials(
+    kernel: SE, R: Float[np.ndarray, "M D"], X: Float[np.ndarray, "B D"]
+) -> Float[np.ndarray, "B S"]:
+    """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale), x from the centre of R."""
     active = slice(None) if kernel.active_dims is None else list(kernel.active_dims)
     R, X = R[:, active], X[:, active]
     centre, reach = R.mean(0), BEYOND * np.asarray(kernel.lengthscales)
     # Where K is zero x may be anything; what is far away would only cost digits.
     x = np.clip(X, R.min(0) - reach, R.max(0) + reach) - centre
     squares = np.sum(x**2, 1, keepdims=True) if is_shared(kernel) else x**2
-    values = np.concatenate([np.ones((len(x), 1)), x, squares], 1)
-    shifts = np.zeros(values.shape[1])
-    shifts[1 : 1 + x.shape[1]] = x.min(0)
-    return Monomials(values, shifts)
+    return np.concatenate([np.ones((len(x), 1)), x, squares], 1)
 
 
 @unheard

@@ -13,7 +13,7 @@ Everything is a sum over rows of data, and adds over batches as the statistics d
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -218,10 +218,24 @@ def pullback(
         return back(cotangent if w is None else cotangent * jnp.sqrt(w))
     # As products with the monomials of x: two passes over (M, B) instead of two for each input.
     x, squares = _centred(kernel, R, X)
-    d = x.shape[1]
     along, extra = _along_distance(kernel, R, X, K, cotangent, w)
     m = along @ jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1)
+    return pulled_moments(kernel, R, m, jnp.sum(cotangent * K), extra)
+
+
+def pulled_moments(
+    kernel: Stationary,
+    R: Float[Array, "M D"],
+    m: Float[Array, "M S"],
+    total: Scalar,
+    extra: Sequence[Array] = (),
+) -> tuple[Kernel, Float[Array, "M D"]]:
+    """The pull-back from its moments, which add over rows: m = (cotangent ∘ G) p, p the monomials.
+
+    total: Σ cotangent ∘ K. extra: the pull-back to the parameters of the profile itself.
+    """
     r = kernel._select(R) - _centre(kernel, R)
+    d = r.shape[1]
     scales = jnp.broadcast_to(kernel.lengthscales, (d,))
     at_R = (r * m[:, :1] - m[:, 1 : d + 1]) / scales**2
     second = jnp.sum(r**2 * m[:, :1] - 2.0 * r * m[:, 1 : d + 1], 0)
@@ -229,7 +243,7 @@ def pullback(
         second = jnp.sum(second, keepdims=True)
     at_scales = -(second + jnp.sum(m[:, d + 1 :], 0)) / jnp.ravel(kernel.lengthscales) ** 3
     _, unravel = ravel_pytree(kernel)
-    at_variance = jnp.sum(cotangent * K) / kernel.variance
+    at_variance = total / kernel.variance
     everywhere = jnp.asarray(_columns(kernel, R.shape[1]))
     return (
         unravel(jnp.concatenate([jnp.ravel(at_variance), at_scales, *extra])),
@@ -267,6 +281,35 @@ def raw_sums(
 ) -> Raw:
     """The raw sums of one block, given K = k(R, X) Diag(√w); Φ as the rows of its lower half."""
     return _raw(kernel, gram_rows(K), K @ (y.T * jnp.sqrt(w)).T, X, y, w)
+
+
+def host_raw(
+    kernel: Kernel,
+    Phi: Float[np.ndarray, "M M"],
+    b: Float[np.ndarray, "M *Q"],
+    X: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+) -> Raw:
+    """The raw sums of one block, given its two products; outside of compiled code."""
+    if is_stationary(kernel):
+        kappa = np.asarray(kernel.variance) * w.sum()
+    else:
+        kappa = np.sum(w * np.asarray(_variances(kernel, X)))
+    found: tuple[Any, ...] = (
+        Phi,
+        b,
+        np.sum((y**2).T * w, -1),
+        kappa,
+        np.sum(np.log(w, where=w > 0.0, out=np.zeros_like(w))),
+        (w > 0.0).sum(dtype=w.dtype),
+    )
+    return Raw(*found)
+
+
+@quick_jit
+def _variances(kernel: Kernel, X: Array) -> Array:
+    return kernel.variance_at(X)
 
 
 def _raw(kernel: Kernel, Phi: object, b: Array, X: Array, y: Array, w: Array) -> Raw:

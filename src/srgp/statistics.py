@@ -28,6 +28,8 @@ from srgp.sources import Batch, Held, Source, reduced
 
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
 BLOCK_ENTRIES = 2**20
+# Entries of it that are worth the calls of compiled code for a block, and still near the core.
+WORTH_A_CALL = 2**18.5
 # Up to here a stream's small batches cost no more than they must.
 FEW = 256
 # About so many rows are added up plainly, before one careful addition; few enough of them that all
@@ -167,7 +169,7 @@ def summarise_weighed(model: Model, source: Source) -> tuple[Statistics, float]:
 def _sums_and_weight(source: Source, model: Model, basis: Basis) -> tuple[Sums, Any]:
     weight = np.zeros(())
     inputs = model.inducing.shape[1]
-    rows = block_rows(model, _known_count(source))
+    rows = block_rows(model, known_count(source))
 
     def tallied() -> Iterator[Batch]:
         nonlocal weight
@@ -218,20 +220,23 @@ def block_rows(model: Model, count: int | None = None) -> int:
 
 
 def rows_for(model: Model, count: int, at_most: int | None = None) -> int:
-    """As `block_rows`, but fewer for few rows: in steps of two, so that shapes stay few."""
+    """As `block_rows`, but fewer for few rows, in steps of two, so that shapes stay few; more of
+    them for few inducing inputs, so that calls do not cost more than the work.
+    """
     size = getattr(model.approximation, "block_size", 1)
     bucket = 2 ** int(np.ceil(np.log2(max(count, 256))))
-    rows = min(bucket, block_rows(model), at_most or bucket)
+    many = 2 ** round(np.log2(min(WORTH_A_CALL / len(model.inducing), 2**14)))
+    rows = min(bucket, max(block_rows(model), many), at_most or bucket)
     return int(max(-(-rows // size), 1) * size)
 
 
 def part_rows(model: Model, source: Source) -> int:
     """As `rows_for`, of one part of the data."""
-    count = _known_count(source)
+    count = known_count(source)
     return block_rows(model) if count is None else rows_for(model, count)
 
 
-def _known_count(source: Source) -> int | None:
+def known_count(source: Source) -> int | None:
     """How many rows there are, where counting them costs no pass."""
     within = getattr(source, "source", source)  # of scaled rows
     return source.count() if isinstance(within, Held) else None
