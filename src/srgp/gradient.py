@@ -305,7 +305,9 @@ def _kernel_cotangent(
     """K̄, see `raw_pullback`; in compiled code and outside of it."""
     weighted = (y.T * namespace(w).sqrt(w)).reshape(-1, len(w))
     at_K = (2.0 * at.Phi) @ (K if whitened is None else whitened[0])
-    at_K += at.b.reshape(len(K), -1) @ weighted
+    b = at.b.reshape(len(K), -1)
+    # A product with one column takes BLAS as long as one with many.
+    at_K += b * weighted if len(weighted) == 1 else b @ weighted
     return at_K if whitened is None else whitened[1].T @ at_K
 
 

@@ -29,7 +29,7 @@ from srgp.sources import Batch, Held, Source, reduced
 # About this many entries of k(R, X) at a time: fast products, buffers that stay in reach.
 BLOCK_ENTRIES = 2**20
 # Entries of it that are worth the calls of compiled code for a block, and still near the core.
-WORTH_A_CALL = 2**18.5
+WORTH_A_CALL = 2**17.5
 # Up to here a stream's small batches cost no more than they must.
 FEW = 256
 # About so many rows are added up plainly, before one careful addition; few enough of them that all
