@@ -38,7 +38,7 @@ def main() -> None:
                     "rows/s",
                     "seconds",
                     "share",
-                    "strict share",
+                    "strict share (quartiles)",
                     "product GFlop/s",
                 ],
                 [
@@ -48,7 +48,9 @@ def main() -> None:
                         f"{r['rows_per_second']:,.0f}",
                         f"{r['seconds']:.1f}",
                         f"{r['share']:.0%}",
-                        f"{r['strict_share']:.0%}",
+                        "{:.0%} ({:.0%}–{:.0%})".format(
+                            r["strict_share"], *r["strict_share_quartiles"]
+                        ),
                         f"{r['product_gflops']:.0f}",
                     ]
                     for r in post["speed"]
