@@ -220,6 +220,39 @@ def test_auto_on_more_data_goes_from_a_sample_to_all() -> None:
     assert result.bound > exact.bound - 0.01 * abs(exact.bound)
 
 
+@pytest.mark.parametrize("learner", ["exact", "worse"])
+def test_auto_on_too_many_rows_is_never_worse_than_its_samples(
+    learner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few exact steps can only improve the bound; an epoch that spoils it is undone."""
+    auto = importlib.import_module("srgp.learners.auto")
+    draw = np.random.default_rng(1)
+    inputs = draw.uniform(0, 6, (9000, 1))
+    targets = np.sin(inputs[:, 0]) + draw.normal(size=9000)  # too noisy for Sites
+
+    class Worse:
+        def __init__(self, **settings: Any) -> None: ...
+
+        def run(self, task: Any, report: Any) -> None:
+            spoiled = {**task.start, "noise": task.start["noise"] + 3.0}
+            report(Report(spoiled, 1.0, done=1.0))
+
+    monkeypatch.setattr(auto, "SRGP", Worse)
+    monkeypatch.setattr(auto, "LARGEST", 4500)
+    monkeypatch.setattr(auto, "TOO_MANY", 10_000 if learner == "exact" else 5000)
+    seen: list[srgp.Model] = []
+    result = srgp.learn(
+        START, (inputs, targets), srgp.Auto(iterations=20), callback=lambda r, m: seen.append(m)
+    )
+    bounds = [bound_at(model, inputs, targets) for model in seen]
+    if learner == "worse":
+        assert bounds[1] < bounds[0] - 100
+        assert same(result.model, seen[0])
+    else:
+        assert result.history[-1].bound is not None
+    assert result.bound >= bounds[0]
+
+
 # -- out of core --------------------------------------------------------------------------------
 
 

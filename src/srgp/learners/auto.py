@@ -20,14 +20,14 @@ from srgp.statistics import rows_for
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 4
-LARGEST = 2**17  # beyond, an exact gradient of all data costs more than it brings
+LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
 STEPS = 1000  # of Sites
 WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less time
 # Share of noise in the targets up to which Sites are tried: their bound looks at each batch twice,
 # an optimism of about M/2B a row, which is little beside the signal but not beside noise.
 QUIET = 0.35
-FEW_EPOCHS = 3  # of SRGP, on data too many for an exact gradient
-ENOUGH = 3_000_000  # rows of those epochs, where one epoch has not as many
+FEW = 10  # iterations of L-BFGS on more rows than that
+TOO_MANY = 2**22  # rows for even these
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Auto:
     2. VFE, many rows and little noise: mini-batches of all data with `Sites`, kept if the bound of
        all data is better for it. Otherwise: L-BFGS on samples four times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
-       the samples were the last: up to three epochs of `SRGP`, one where it has three million rows
-       or more (V̄ = 0), or a few exact steps.
+       the samples were the last: ten iterations of it, or, of more than four million rows and a
+       model with V̄ = 0, an epoch of `SRGP`, kept if the bound of all data is better for it.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
@@ -67,7 +67,10 @@ class Auto:
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
             self._on_sample(sample, watched)
             if k == 0 and not watched.stopped and _sites_pay(watched.task, sample):
-                improved = self._with_sites(watched)
+                watched.until = 0.4
+                steps = task.rows / default_batch_size(model)
+                sites = Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1)
+                improved = self._improves(watched, sites)
             if watched.stopped or improved:
                 break
         if watched.stopped:
@@ -75,11 +78,12 @@ class Auto:
         watched.until = 1.0
         if task.rows <= LARGEST:
             watched.follow(Exact(2 * self.iterations, tolerance=self.tolerance, window=10))
-        elif not is_structured(model.approximation):
-            watched.follow(Exact(iterations=10))
-        elif not improved:
-            epochs = math.ceil(min(FEW_EPOCHS, ENOUGH / task.rows))
-            watched.follow(SRGP(epochs=epochs, learning_rate=0.03))
+        elif improved:
+            return
+        elif task.rows <= TOO_MANY or not is_structured(model.approximation):
+            watched.follow(Exact(iterations=FEW))
+        else:
+            self._improves(watched, SRGP(epochs=1, learning_rate=0.03))
 
     def _sizes(self, size: int, rows: int) -> list[int]:
         """Rows of the samples, each less than half of what an exact gradient takes."""
@@ -89,17 +93,15 @@ class Auto:
             size *= GROWTH
         return sizes
 
-    def _with_sites(self, watched: "_Relay") -> bool:
-        """Learn with Sites: True if the bound of all data is better for it, otherwise undone."""
+    def _improves(self, watched: "_Relay", learner: Learner) -> bool:
+        """Let a learner go on: True if the bound of all data is better for it, otherwise undone."""
         task = watched.task
-        steps = task.rows / default_batch_size(task.coordinates.template)
-        watched.until = 0.4
-        watched.follow(Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1))
+        watched.follow(learner)
         ends = (task.start, watched.last.values)
         before, after = task.journal.step(lambda: [_objective(task, v) for v in ends], [0.0, 0.0])
         if watched.stopped or after >= before:
             return True
-        watched.task = task
+        watched.go_back(task)
         return False
 
     def _on_sample(self, sample: Held, watched: "_Relay") -> None:
@@ -165,6 +167,11 @@ class _Relay:
         self.spent += self.last.epoch
         self.begun = self.until
         self.task = self.task._replace(start=self.last.values)
+
+    def go_back(self, task: Task) -> None:
+        """Report where this task started, and go on from there."""
+        self(Report(task.start, 0.0, done=1.0))
+        self.task = task
 
     def follow(self, learner: Learner) -> None:
         """Let a learner go on from here."""
