@@ -45,7 +45,7 @@ from srgp.slopes import (
     pullback_inducing,
     pulled_moments,
 )
-from srgp.sources import Source, Spread, as_source, first_row, reduced
+from srgp.sources import Batch, Source, Spread, as_source, first_row, reduced
 from srgp.statistics import Sums, block_sums, known_count, part_rows, rows_for
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
@@ -124,12 +124,12 @@ def _second_pass(
 
 
 def _over_blocks(work: Callable[..., Any], source: Source, model: Model, rows: int | None) -> Any:
-    """The sum of work(number, X, y, w) over all blocks: a block on each core, added in order."""
+    """The sum of work(number, block) over all blocks: one on each core, added in order."""
     M, count = len(model.inducing), known_count(source)
     flops = np.inf if count is None else count * M * (2.0 * M + ELEMENTWISE)
     blocks = enumerate(source.batches(rows or part_rows(model, source)))
     with quiet_blas(), executor(flops) as pool:
-        parts = in_order(pool, lambda block: work(block[0], *block[1]), blocks, workers())
+        parts = in_order(pool, lambda numbered: work(*numbered), blocks, workers())
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
@@ -173,15 +173,9 @@ class _Kernel:
 # What overflows is refused where the sums are used, with a message of its own.
 @np.errstate(over="ignore", invalid="ignore")
 @double
-def _block_raw(
-    whiten: Whitener | None,
-    kernel: _Kernel,
-    number: int,
-    X: np.ndarray,
-    y: np.ndarray,
-    w: np.ndarray,
-) -> Raw:
+def _block_raw(whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch) -> Raw:
     """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
+    X, y, w = block
     K = kernel.matrix(number, X, w)
     whitened = _whitened(whiten, K)
     W = np.asarray(K if whitened is None else whitened[0])
@@ -192,15 +186,10 @@ def _block_raw(
 
 @double
 def _pulled(
-    at: RawCotangent,
-    whiten: Whitener | None,
-    kernel: _Kernel,
-    number: int,
-    X: np.ndarray,
-    y: np.ndarray,
-    w: np.ndarray,
+    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch
 ) -> Model:
     """The gradient through one block."""
+    X, y, w = block
     K = kernel.again(number, X, w)
     pulled = _pull_block(kernel.model, at, K, X, y, w, _whitened(whiten, K))
     return jax.tree.map(np.asarray, pulled)
@@ -209,18 +198,13 @@ def _pulled(
 @np.errstate(over="ignore", invalid="ignore")
 @double
 def _pulled_se(
-    at: RawCotangent,
-    whiten: Whitener | None,
-    kernel: _Kernel,
-    number: int,
-    X: np.ndarray,
-    y: np.ndarray,
-    w: np.ndarray,
+    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch
 ) -> tuple[np.ndarray, Any]:
     """The moments of one block's pull-back, and Σ w: as `raw_pullback`, outside of compiled code.
 
     Of the SE kernel they are −(K̄ ∘ K) p for the monomials p of x: products, and one pass over K.
     """
+    X, y, w = block
     K, model = np.asarray(kernel.again(number, X, w)), kernel.model
     at_K: Any = _kernel_cotangent(at, K, y, w, _whitened(whiten, K))
     at_K *= K
