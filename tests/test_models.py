@@ -4,6 +4,8 @@ Tolerance: both routes are double precision; they differ by rounding times the c
 K_RR, at most about 1e4 here, so 1e-10 relative leaves two digits of room.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from problems import KERNELS, MODELS, dense, problem
@@ -134,3 +136,18 @@ def test_noise_is_part_of_the_sums_elsewhere(model_name: str) -> None:
     s = srgp.summarise(model, p.X, p.y)
     with pytest.raises(ValueError, match="noise"):
         srgp.log_bound(model.replace(noise=3.0), s)
+
+
+def test_a_regulariser_of_ones_own_is_the_one_that_counts() -> None:
+    """A subclass that says nothing of a slope is summed up row by row."""
+
+    class Half(srgp.VFE):
+        def regulariser(self, d: Any, s: Any) -> Any:
+            return 0.25 * d / s
+
+    p = problem()
+    terms = []
+    for approximation in (srgp.VFE(), Half()):
+        model = srgp.Model(srgp.kernels.SE(), p.noise, p.R, approximation)
+        terms.append(float(srgp.summarise(model, p.X, p.y).sums.a))
+    assert terms[1] == pytest.approx(0.5 * terms[0], rel=1e-9)

@@ -58,6 +58,11 @@ class Approximation:
     # sum is then a trace, and needs no pass over W.
     regulariser_slope: ClassVar[float | None] = None
 
+    def __init_subclass__(cls) -> None:
+        # A regulariser of its own has no slope that it has not named.
+        if "regulariser" in vars(cls) and "regulariser_slope" not in vars(cls):
+            cls.regulariser_slope = None
+
     def regulariser(self, d: Float[Array, " B"], s: Float[Array, " B"]) -> Float[Array, " B"]:
         """a_i, from the unexplained variance d_i and the noise variance s_i."""
         return 0.0 * d

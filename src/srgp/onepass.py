@@ -108,8 +108,8 @@ class OnePass:
     ) -> Followed:
         """Learn a batch X (B, D), y (B,) or (B, Q), and let θ follow; O(BM² + M³) a step.
 
-        memory:   of the optimiser, from the batch before; None for the first. That of another
-                  optimiser, or of other `fixed`, is left aside.
+        memory:   of the optimiser, from the batch before; None for the first. One of other
+                  shapes, from another optimiser or other `fixed`, is left aside.
         repeated: rows, in the past and in this batch, that weights stand for beyond their number.
         """
         X = as_inputs(X, columns=model.inducing.shape[1])
