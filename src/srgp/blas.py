@@ -78,6 +78,19 @@ def in_order(
         yield begun.popleft().result()
 
 
+def begun_ahead(
+    begin: Callable[[Any], Any], items: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
+    """(item, begin(item)) in order, with the next one begun before each is handed out.
+
+    Compiled code does not wait to be asked: it works on the next block while BLAS has this one, so
+    that no core is idle while one hands over to the other.
+    """
+    begun = ((item, begin(item)) for item in items)
+    for now, _ in itertools.pairwise(itertools.chain(begun, [None])):
+        yield now  # type: ignore[misc]
+
+
 def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Lists of `size` items, the last one shorter."""
     rest = iter(items)

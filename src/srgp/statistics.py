@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation, Projection
-from srgp.blas import add_gram, executor, grouped, in_order, mirrored, solve_lower, workers
+from srgp.blas import add_gram, begun_ahead, executor, grouped, in_order, mirrored, solve_lower, workers
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
@@ -300,10 +300,11 @@ def _asked(
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-) -> Float[Array, "M B"]:
+) -> tuple[Float[Array, "M B"], "Rest | None"]:
     """What `observe` wants whitened: k(R, X), in units of the noise where that is known before.
 
-    r2: the distances of a stationary kernel, made in a call of their own.
+    r2: the distances of a stationary kernel, made in a call of their own. With it comes the rest of
+    what is seen, where that does not depend on W: V̄ = 0, and a regulariser that is a trace.
     """
     kernel, asked = basis.kernel, []
 
@@ -313,10 +314,12 @@ def _asked(
         else:
             K = cast(Stationary, kernel).at_distance(r2)
         asked.append(K * scale)
-        return asked[0], scale
+        return asked[0], jnp.zeros_like(scale)
 
-    observe(approximation, basis, X, y, weights, _kept_noise(approximation, basis), project)
-    return asked[0]
+    noise = _kept_noise(approximation, basis)
+    seen = observe(approximation, basis, X, y, weights, noise, project)
+    known = seen.W is asked[0] and approximation.regulariser_slope is not None
+    return asked[0], _rest(seen) if known else None
 
 
 @functools.partial(quick_jit, static_argnums=0)
@@ -328,13 +331,24 @@ def _seen(
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-) -> tuple[Float[Array, "M B"] | None, Float[Array, "B *Q"], Scalar, Scalar, Scalar]:
+) -> tuple[Float[Array, "M B"] | None, "Rest"]:
     """The rest of `observe`, from the whitened matrix; it comes back only if V̄ changed it."""
     noise = _kept_noise(approximation, basis)
     seen = observe(approximation, basis, X, y, weights, noise, lambda X, scale: (W, squares))
-    changed = None if seen.W is W else seen.W
-    log_noise, a, n = map(jnp.sum, (seen.log_noise, seen.regulariser, seen.present))
-    return changed, seen.y, log_noise, a, n
+    return None if seen.W is W else seen.W, _rest(seen)
+
+
+class Rest(NamedTuple):
+    """What is seen of a block beside W: its targets, and sums over its rows."""
+
+    y: Float[Array, "B *Q"]
+    log_noise: Scalar
+    a: Scalar
+    n: Scalar
+
+
+def _rest(seen: Observation) -> Rest:
+    return Rest(seen.y, *map(jnp.sum, (seen.log_noise, seen.regulariser, seen.present)))
 
 
 # What overflows is refused where the sums are used, with a message of its own.
@@ -354,19 +368,22 @@ def _group_sums(
     """
     A, parts = np.zeros(lower.shape), []
     kernel, slope = basis.kernel, approximation.regulariser_slope
-    for block in blocks:
+
+    def ask(block: tuple[np.ndarray, ...]) -> tuple[Array, Rest | None]:
         r2 = distances(kernel, basis.inducing, block[0]) if is_stationary(kernel) else None
-        asked = _asked(approximation, basis, r2, *block)
+        return _asked(approximation, basis, r2, *block)
+
+    for block, (asked, rest) in begun_ahead(ask, blocks):
         W = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
         solve_lower(lower, W)
-        # The regulariser needs those of single rows, or only their sum, the trace of A.
-        squares = np.einsum("mb,mb->b", W, W) if slope is None else np.zeros(W.shape[1])
-        changed, targets, *totals = _seen(approximation, basis, W, squares, *block)
-        if changed is not None:
-            W = np.ascontiguousarray(changed)
+        if rest is None:
+            # The regulariser needs those of single rows, or only their sum, the trace of A.
+            squares = np.einsum("mb,mb->b", W, W) if slope is None else np.zeros(W.shape[1])
+            changed, rest = _seen(approximation, basis, W, squares, *block)
+            W = W if changed is None else np.ascontiguousarray(changed)
         add_gram(W, A)
-        y = np.asarray(targets)
-        parts.append((W @ y, np.sum(y**2, 0), *map(np.asarray, totals)))
+        y, *totals = map(np.asarray, rest)
+        parts.append((W @ y, np.sum(y**2, 0), *totals))
     sums = as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
     return sums if slope is None else sums._replace(a=np.maximum(sums.a - slope * np.trace(A), 0.0))
 
