@@ -78,9 +78,7 @@ def in_order(
         yield begun.popleft().result()
 
 
-def begun_ahead(
-    begin: Callable[[Any], Any], items: Iterable[Any]
-) -> Iterator[tuple[Any, Any]]:
+def begun_ahead(begin: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """(item, begin(item)) in order, with the next one begun before each is handed out.
 
     Compiled code does not wait to be asked: it works on the next block while BLAS has this one, so

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
-from srgp.blas import add_gram, executor, in_order, mirrored, solve_lower, workers
+from srgp.blas import add_gram, begun_ahead, executor, in_order, mirrored, solve_lower, workers
 from srgp.bound import terms
 from srgp.collapsed import (
     RawCotangent,
@@ -99,8 +99,9 @@ def _first_pass(
     source: Source, model: Model, whiten: Whitener | None, rows: int | None, kept: "_Kernel | None"
 ) -> Raw:
     """The sums of all blocks."""
-    work = functools.partial(_block_raw, whiten, kept or _Kernel(model, room=0))
-    raw = _over_blocks(work, source, model, rows)
+    kernel = kept or _Kernel(model, room=0)
+    work = functools.partial(_block_raw, whiten, kernel)
+    raw = _over_blocks(work, kernel.matrix, source, model, rows)
     return raw._replace(Phi=mirrored(raw.Phi))
 
 
@@ -117,19 +118,26 @@ def _second_pass(
     work: Callable[..., Any]
     if not is_se(model.kernel):
         work = functools.partial(_pulled, at, whiten, kernel)
-        return _over_blocks(work, source, model, rows)
+        return _over_blocks(work, kernel.again, source, model, rows)
     by_numpy = jax.tree.map(np.asarray, (at, whiten))
     work = functools.partial(_pulled_se, by_numpy[0], by_numpy[1], kernel)
-    return _from_moments(model, at, *_over_blocks(work, source, model, rows))
+    return _from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
 
 
-def _over_blocks(work: Callable[..., Any], source: Source, model: Model, rows: int | None) -> Any:
-    """The sum of work(number, block) over all blocks: one on each core, added in order."""
+def _over_blocks(
+    work: Callable[..., Any],
+    matrix: Callable[..., Array],
+    source: Source,
+    model: Model,
+    rows: int | None,
+) -> Any:
+    """The sum of work(K, block) over all blocks: one on each core, added in order."""
     M, count = len(model.inducing), known_count(source)
     flops = np.inf if count is None else count * M * (2.0 * M + ELEMENTWISE)
-    blocks = enumerate(source.batches(rows or part_rows(model, source)))
+    numbered = enumerate(source.batches(rows or part_rows(model, source)))
+    blocks = begun_ahead(lambda item: matrix(item[0], item[1][0], item[1][2]), numbered)
     with quiet_blas(), executor(flops) as pool:
-        parts = in_order(pool, lambda numbered: work(*numbered), blocks, workers())
+        parts = in_order(pool, lambda begun: work(begun[1], begun[0][1]), blocks, workers())
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
@@ -173,10 +181,9 @@ class _Kernel:
 # What overflows is refused where the sums are used, with a message of its own.
 @np.errstate(over="ignore", invalid="ignore")
 @double
-def _block_raw(whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch) -> Raw:
+def _block_raw(whiten: Whitener | None, kernel: _Kernel, K: Array, block: Batch) -> Raw:
     """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
     X, y, w = block
-    K = kernel.matrix(number, X, w)
     whitened = _whitened(whiten, K)
     W = np.asarray(K if whitened is None else whitened[0])
     Phi = np.zeros((len(W), len(W)))
@@ -186,11 +193,10 @@ def _block_raw(whiten: Whitener | None, kernel: _Kernel, number: int, block: Bat
 
 @double
 def _pulled(
-    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch
+    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, K: Array, block: Batch
 ) -> Model:
     """The gradient through one block."""
     X, y, w = block
-    K = kernel.again(number, X, w)
     pulled = _pull_block(kernel.model, at, K, X, y, w, _whitened(whiten, K))
     return jax.tree.map(np.asarray, pulled)
 
@@ -198,14 +204,14 @@ def _pulled(
 @np.errstate(over="ignore", invalid="ignore")
 @double
 def _pulled_se(
-    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, number: int, block: Batch
+    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, begun: Array, block: Batch
 ) -> tuple[np.ndarray, Any]:
     """The moments of one block's pull-back, and Σ w: as `raw_pullback`, outside of compiled code.
 
     Of the SE kernel they are −(K̄ ∘ K) p for the monomials p of x: products, and one pass over K.
     """
     X, y, w = block
-    K, model = np.asarray(kernel.again(number, X, w)), kernel.model
+    K, model = np.asarray(begun), kernel.model
     at_K: Any = _kernel_cotangent(at, K, y, w, _whitened(whiten, K))
     at_K *= K
     assert isinstance(model.kernel, SE)

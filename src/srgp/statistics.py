@@ -15,7 +15,16 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, Observation, Projection
-from srgp.blas import add_gram, begun_ahead, executor, grouped, in_order, mirrored, solve_lower, workers
+from srgp.blas import (
+    add_gram,
+    begun_ahead,
+    executor,
+    grouped,
+    in_order,
+    mirrored,
+    solve_lower,
+    workers,
+)
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
