@@ -3,13 +3,15 @@
 python -m benchmarks.cluster
 
 N = 10⁶, D = 8, M = 200, in parts that the workers hold in memory. Workers are processes of one
-thread. Beside the speed-up that of plain matrix products in the same workers, which is what the
-machine gives (its cores may be shared, or slower together). What a task, a level of the reduction
-and a byte cost comes from reductions without work; the prediction for more workers and rows follows
-from these and one worker's speed.
+thread, each held to a core of its own: left alone, one worker's kernel matrices would be made on
+the other core while it waits. Beside the speed-up that of plain matrix products in the same
+workers, which is what the machine gives (its cores may be shared, or slower together). What a task,
+a level of the reduction and a byte cost comes from reductions without work; the prediction for more
+workers and rows follows from these and one worker's speed.
 """
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -44,6 +46,20 @@ def data(client: Any, rows: int = N, parts: int = PARTS) -> Partitions:
     return Partitions(
         [dask.delayed(made)(i, rows // parts) for i in range(parts)], client
     ).persist()
+
+
+def hold(cores: dict[str, int], dask_worker: Any) -> None:
+    """All threads of a worker to its core; those to come inherit it."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {cores[dask_worker.address]})
+
+
+def held(client: Any) -> Any:
+    """The client, once each of its workers has a core."""
+    workers = sorted(client.scheduler_info()["workers"])
+    cores = sorted(os.sched_getaffinity(0))
+    client.run(hold, {address: cores[i % len(cores)] for i, address in enumerate(workers)})
+    return client
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -82,7 +98,7 @@ def measured() -> list[dict[str, float]]:
     for _ in range(TURNS):
         for workers in (1, 2):
             with local_cluster(workers) as client:
-                rows = data(client)
+                rows = data(held(client))
                 for repeat in range(REPEATS + 1):
                     for job, run in jobs.items():
                         start = time.perf_counter()

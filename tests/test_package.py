@@ -15,7 +15,7 @@ from problems import problem
 
 import srgp
 from srgp import kernels as k
-from srgp import statistics
+from srgp import sums
 
 SOURCE = Path(srgp.__file__).parent
 
@@ -37,6 +37,7 @@ LAYERS = [
     "priors",
     "parameters",
     "sources",
+    "sums",
     "statistics",
     "bound",
     "posterior",
@@ -138,12 +139,12 @@ def test_two_compilations_serve_all_batch_sizes() -> None:
     model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
     srgp.summarise(model, p.X[:2], p.y[:2])
     srgp.summarise(model, p.X[:257], p.y[:257])
-    compiled = statistics._asked._cache_size()
+    compiled = sums._asked._cache_size()
     for n in (1, 2, 17, 100, 999, 3000):
         srgp.summarise(model, p.X[:n], p.y[:n])
     other = model.replace(noise=0.7, inducing=p.R + 1.0, kernel=k.RationalQuadratic(mixture=3.0))
     srgp.summarise(other, p.X, p.y)
-    assert statistics._asked._cache_size() == compiled
+    assert sums._asked._cache_size() == compiled
 
 
 def test_filter_and_prediction_compile_a_fixed_number_of_times() -> None:

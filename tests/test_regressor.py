@@ -64,7 +64,10 @@ def test_answers_are_in_the_users_units(fitted: SparseGPRegressor) -> None:
     assert np.abs(fitted.inducing_points_[:, 1]).max() < 0.01
     assert fitted.lengthscales_[0] > 100 * fitted.lengthscales_[1]
     without = fitted.predict(X, return_std=True, include_noise=False)[1]
-    np.testing.assert_allclose(deviation**2 - without**2, fitted.noise_std_**2, rtol=1e-9)
+    added = fitted.predictive_noise_std_**2
+    np.testing.assert_allclose(deviation**2 - without**2, added, rtol=1e-9)
+    # A smooth function and enough inducing inputs: next to nothing is counted twice.
+    assert added == pytest.approx(fitted.noise_std_**2, rel=1e-2)
     assert fitted.score(X, y) > 0.99
 
 
@@ -93,6 +96,44 @@ def test_joint_covariance_and_samples(fitted: SparseGPRegressor) -> None:
     np.testing.assert_array_equal(drawn, fitted.sample_y(X, 4000, random_state=1))
 
 
+def rough(N: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A function with more bends than eight inducing inputs can follow."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (N, 2))
+    return X, np.sin(6.0 * X[:, 0]) * np.cos(5.0 * X[:, 1]) + 0.1 * rng.normal(size=N)
+
+
+def test_intervals_do_not_count_twice_what_inducing_inputs_miss() -> None:
+    est = SparseGPRegressor(n_inducing=8).fit(*rough(3000, 0))
+    X, y = rough(3000, 1)
+    mean, deviation = est.predict(X, return_std=True)
+    _, plain = est.posterior_.predict(est.scaler_.inputs(X), noise=True)
+
+    def covered(deviation: np.ndarray) -> float:
+        return float(np.mean(np.abs(y - mean) < 1.96 * deviation))
+
+    assert 0.93 < covered(deviation) < 0.97 < covered(np.sqrt(plain) * est.scaler_.y_spread)
+    # Errors are, on average, what was promised: 3000 of them, within three standard errors.
+    assert np.mean((y - mean) ** 2 / deviation**2) == pytest.approx(1.0, abs=3 * np.sqrt(2 / 3000))
+
+
+def test_the_noise_of_a_measurement_comes_from_the_errors_of_the_rows_learned() -> None:
+    """By hand, from the rows themselves; and at VFE's optimum it is σ² − 2d̄."""
+    X, y = rough(500, 0)
+    est = SparseGPRegressor(n_inducing=8, learner=srgp.Exact(iterations=300, tolerance=0.0))
+    est.fit(X, y)
+    Xs, ys = est.scaler_.inputs(X), est.scaler_.targets(y)
+    mean, variance = est.posterior_.predict(Xs)
+    sor = est.model_.replace(approximation=srgp.SoR())
+    _, weights_alone = srgp.posterior(sor, srgp.summarise(sor, Xs, ys)).predict(Xs)
+    unexplained = np.mean(variance - weights_alone)
+    by_hand = np.mean((ys - mean) ** 2 + weights_alone) - unexplained
+    found = (est.predictive_noise_std_ / est.scaler_.y_spread) ** 2
+    assert 0.1 * est.model_.noise < found < est.model_.noise
+    assert found == pytest.approx(by_hand, rel=1e-9)
+    assert found == pytest.approx(est.model_.noise - 2.0 * unexplained, rel=1e-3)
+
+
 def test_partial_fit_is_one_exact_posterior() -> None:
     X, y = data()
     parts = SparseGPRegressor(n_inducing=15, learner=FEW).fit(X[:250], y[:250])
@@ -103,8 +144,8 @@ def test_partial_fit_is_one_exact_posterior() -> None:
     assert parts.n_samples_seen_ == 400
     Xs, ys = parts.scaler_.inputs(X), parts.scaler_.targets(y)
     whole = srgp.summarise(theta, Xs, ys)
-    mean, variance = srgp.posterior(theta, whole).predict(Xs, noise=True)
-    found, deviation = parts.predict(X, return_std=True)
+    mean, variance = srgp.posterior(theta, whole).predict(Xs)
+    found, deviation = parts.predict(X, return_std=True, include_noise=False)
     np.testing.assert_allclose(found, parts.scaler_.targets_back(mean), rtol=1e-9)
     np.testing.assert_allclose(deviation, np.sqrt(variance) * parts.scaler_.y_spread, rtol=1e-8)
     assert parts.bound_ == pytest.approx(

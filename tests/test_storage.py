@@ -29,8 +29,8 @@ from srgp import kernels as k
 from srgp import storage
 from srgp.learners import History, Record
 from srgp.model import describe
-from srgp.statistics import Sums
 from srgp.storage import files
+from srgp.sums import Sums
 
 GOLDEN = Path(__file__).parent / "golden"
 P = problem(N=15, M=4)

@@ -13,7 +13,8 @@ from srgp.compiled import quick_jit
 from srgp.linalg import cholesky, inverse_lower, log_determinant, report_jitter
 from srgp.model import Model
 from srgp.precision import Array, Scalar, double
-from srgp.statistics import Statistics, Sums, at_noise, check_belongs
+from srgp.statistics import Statistics, check_belongs
+from srgp.sums import Sums, at_noise
 
 
 class BoundTerms(NamedTuple):

@@ -17,7 +17,7 @@ from srgp.approximations import PEP, VFE, Approximation
 from srgp.linalg import Whitener, cholesky, inverse_lower, log_determinant, lower_factor
 from srgp.precision import Array, Scalar
 from srgp.slopes import Raw, Slopes
-from srgp.statistics import Sums
+from srgp.sums import Sums
 
 # Unwhitened sums carry rounding errors that K⁻¹ multiplies. This share of its diagonal, added to K,
 # bounds K⁻¹ (pivots above it would not): the price is as much variance unexplained.

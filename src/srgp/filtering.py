@@ -20,7 +20,8 @@ from srgp.moving import check_comparable, noise_ratio, scatter, transfer
 from srgp.posterior import Posterior
 from srgp.precision import Array, OnDevice, Scalar, double
 from srgp.single import Step
-from srgp.statistics import Statistics, Sums, check_belongs, observe
+from srgp.statistics import Statistics, check_belongs
+from srgp.sums import Sums, observe
 
 # Rows that one compiled call takes in; a shorter batch is padded, but only its own rows are run.
 BLOCK = 128

@@ -46,7 +46,8 @@ from srgp.slopes import (
     pulled_moments,
 )
 from srgp.sources import Batch, Source, Spread, as_source, first_row, reduced
-from srgp.statistics import Sums, block_sums, known_count, part_rows, rows_for
+from srgp.statistics import known_count, part_rows, rows_for
+from srgp.sums import Sums, block_sums
 
 # Rounding error of the bound, per row of data, up to which the faster route is taken.
 TOLERANCE = 1e-7

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from srgp.compiled import quick_jit
 from srgp.model import Basis, Model
 from srgp.precision import double
-from srgp.statistics import Statistics, Sums, as_sums, check_belongs
+from srgp.statistics import Statistics, check_belongs
+from srgp.sums import Sums, as_sums
 
 
 @double

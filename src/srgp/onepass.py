@@ -28,14 +28,8 @@ from srgp.model import Basis, Model, lower_of
 from srgp.moving import carried, moved_sums
 from srgp.parameters import Coordinates, Values
 from srgp.precision import Array, Scalar, double
-from srgp.statistics import (
-    Statistics,
-    Sums,
-    block_sums,
-    check_belongs,
-    rows_for,
-    summarise,
-)
+from srgp.statistics import Statistics, check_belongs, rows_for, summarise
+from srgp.sums import Sums, block_sums
 
 # Rows that one step differentiates at once.
 MOST_ROWS = 2048

@@ -18,7 +18,8 @@ from srgp.kernels.nonstationary import noise_at
 from srgp.linalg import sample_normal
 from srgp.model import Basis, Model
 from srgp.precision import Array, OnDevice, Scalar, Seed, as_key, double
-from srgp.statistics import Statistics, Sums, check_belongs
+from srgp.statistics import Statistics, check_belongs
+from srgp.sums import Sums
 
 # Points are predicted in blocks of one of these sizes, so that each is compiled once.
 PREDICTION_ROWS = (1, 32, 1024)
@@ -45,11 +46,13 @@ class Posterior(OnDevice):
     _root: Float[Array, "M M"]
 
     @double
-    def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, X: ArrayLike, noise: bool | float = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance at X (A, D), each of shape (A,), or (A, Q) for Q outputs.
 
-        noise=False: of the latent f; noise=True: of a new measurement y.
+        noise=False: of the latent f; noise=True: of a new measurement y, with the model's σ²; a
+        number: of one with this noise variance.
         """
+        added = self._added(noise)
         X = self._inputs(X)
         single = self.model.single if len(X) == 1 and np.ndim(self._mean) == 1 else None
         if single is not None:
@@ -57,9 +60,7 @@ class Posterior(OnDevice):
             mean, variance = map(np.atleast_1d, single.predict(*weights, X[0]))
         else:
             mean, variance = self._in_blocks(X)
-        if noise:
-            variance += self.model.noise
-        variance = shared_variance(variance, mean)
+        variance = shared_variance(variance + added, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
     def _in_blocks(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,13 +77,21 @@ class Posterior(OnDevice):
         return mean, variance
 
     @double
-    def covariance(self, X: ArrayLike, noise: bool = False) -> np.ndarray:
-        """Joint covariance (A, A) of the function, or of new measurements, at X (A, D)."""
+    def covariance(self, X: ArrayLike, noise: bool | float = False) -> np.ndarray:
+        """Joint covariance (A, A) of the function, or of new measurements, at X (A, D).
+
+        noise: as for `predict`.
+        """
         return finite(np.array(self._joint(self._inputs(X), noise)[1]), "the covariance")
 
     @double
-    def sample(self, key: Seed, X: ArrayLike, n: int = 1, noise: bool = False) -> np.ndarray:
-        """n joint draws at X: shape (n, A), or (n, A, Q). `key` is an integer seed or a JAX key."""
+    def sample(
+        self, key: Seed, X: ArrayLike, n: int = 1, noise: bool | float = False
+    ) -> np.ndarray:
+        """n joint draws at X: shape (n, A), or (n, A, Q). `key` is an integer seed or a JAX key.
+
+        noise: as for `predict`.
+        """
         n = as_count(n, "n")
         mean, covariance = self._joint(self._inputs(X), noise)
         return finite(np.array(sample_normal(as_key(key), mean, covariance, n)), "the sample")
@@ -118,8 +127,16 @@ class Posterior(OnDevice):
     def _inputs(self, X: ArrayLike) -> np.ndarray:
         return as_inputs(X, columns=self.model.inducing.shape[1])
 
-    def _joint(self, X: np.ndarray, noise: bool) -> tuple[jax.Array, jax.Array]:
-        added = self.model.noise if noise else np.zeros(())
+    def _added(self, noise: bool | float) -> np.ndarray:
+        """The variance that a measurement adds."""
+        if isinstance(noise, bool | np.bool_):
+            return np.asarray(self.model.noise) if noise else np.zeros(())
+        if not (np.isfinite(noise) and noise >= 0.0):
+            raise ValueError(f"noise must be True, False or a variance ≥ 0, got {noise}.")
+        return np.asarray(noise, np.float64)
+
+    def _joint(self, X: np.ndarray, noise: bool | float) -> tuple[jax.Array, jax.Array]:
+        added = self._added(noise)
         return _joint(self.model.approximation, self.model.basis, self._mean, self._root, X, added)
 
     def __repr__(self) -> str:

@@ -33,7 +33,8 @@ from srgp.model import Basis, Model
 from srgp.moments import BLOCK, se_products
 from srgp.precision import Array, HostArray, Scalar, double
 from srgp.slopes import Raw, Slopes, is_se, kernel_matrix, products, pullback_inducing, slopes
-from srgp.statistics import Sums, block_sums, rows_for
+from srgp.statistics import rows_for
+from srgp.sums import Sums, block_sums
 
 # Bytes of temporary memory up to which the C library's allocator keeps pages that were used before.
 ARENA = 2**24

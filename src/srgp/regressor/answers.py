@@ -42,6 +42,9 @@ class Answers:
         """Mean at X (A, D); with it the deviation (A,) or the joint covariance (A, A) if asked.
 
         include_noise: of a new measurement y; otherwise of the function behind the measurements.
+        Where inducing inputs are too few for the function, VFE's σ² holds what they miss, which the
+        variance of the function counts as well: a measurement adds only what the errors of the rows
+        learned leave to it, `predictive_noise_std_`.
         For Q outputs, mean and deviation have shape (A, Q), the covariance (A, A, Q).
         """
         if return_std and return_cov:
@@ -50,7 +53,7 @@ class Answers:
         if return_cov:
             with quiet():
                 mean, _ = self.posterior_.predict(X)
-                covariance = self.posterior_.covariance(X, noise=include_noise)
+                covariance = self.posterior_.covariance(X, noise=self._noise(include_noise))
             scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
             return self.scaler_.targets_back(mean), scaled
         mean, deviation = self._answer(X, include_noise)
@@ -100,7 +103,7 @@ class Answers:
             )
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with quiet():
-            drawn = self.posterior_.sample(seed, X, n_samples, noise=include_noise)
+            drawn = self.posterior_.sample(seed, X, n_samples, noise=self._noise(include_noise))
         return np.moveaxis(self.scaler_.targets_back(drawn), 0, -1)
 
     @property
@@ -137,9 +140,15 @@ class Answers:
 
     @property
     def noise_std_(self) -> np.ndarray:
-        """The deviation of the measurement noise, in the units of y."""
+        """The deviation σ of the model's noise, in the units of y."""
         check_is_fitted(self)
         return np.sqrt(self.model_.noise) * self.scaler_.y_spread
+
+    @property
+    def predictive_noise_std_(self) -> np.ndarray:
+        """The deviation that `include_noise` adds: σ, less what the function's variance counts."""
+        check_is_fitted(self)
+        return np.sqrt(self._answers.noise) * self.scaler_.y_spread
 
     @property
     def lengthscales_(self) -> np.ndarray:
@@ -163,22 +172,46 @@ class Answers:
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.scaler_.inputs(X)
 
-    def _answer(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _noise(self, include: bool) -> float:
+        return self._answers.noise if include else 0.0
+
+    def _answer(self, X: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation at scaled inputs, in the units of y."""
         with quiet():
-            mean, variance = self.posterior_.predict(X, noise=noise)
+            mean, variance = self.posterior_.predict(X, noise=self._noise(include_noise))
         return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
 
 
 @dataclasses.dataclass(frozen=True)
 class LazyPosterior(OnDevice):
-    """The posterior, made when first asked for."""
+    """The posterior, made when first asked for; weight: how many rows it counts."""
 
     model: Model
     statistics: Statistics
+    weight: float
 
     @functools.cached_property
     def posterior(self) -> Posterior:
         """Predictions in the model's own units."""
         with quiet():
             return posterior(self.model, self.statistics)
+
+    @functools.cached_property
+    def noise(self) -> float:
+        """The variance of a measurement around the function, as the rows learned show it.
+
+        With e the residuals of the posterior mean v̄ and d the variance that R leaves unexplained,
+        VFE's bound is largest at σ² = mean(e²) + σ²tr(AΣ)/n + d̄, while predictions have the
+        variance q + d_* + σ². Their errors are mean(e²) + 2σ²tr(AΣ)/n, and q is σ²tr(AΣ)/n on
+        average: so d̄ is counted twice, and τ = mean(e²) + σ²tr(AΣ)/n − d̄ is what is left for the
+        noise. It never exceeds σ², nor falls below a tenth of it. All of it comes from the sums.
+        """
+        noise, sums = float(self.model.noise), self.statistics.sums
+        if not self.model.approximation.noise_free or self.weight <= 0.0:
+            return noise
+        v, root = (np.asarray(a) for a in (self.posterior._mean, self.posterior._root))
+        squares = np.mean(sums.c - 2.0 * np.sum(sums.b * v, 0) + np.sum(v * (sums.A @ v), 0))
+        explained = len(root) - np.sum(root**2)  # tr(AΣ) = M − tr Σ
+        unexplained = 2.0 * sums.a / self.weight
+        left = (squares + noise * explained) / self.weight - unexplained
+        return float(np.clip(left, 0.1 * noise, noise))

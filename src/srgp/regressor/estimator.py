@@ -386,7 +386,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             # The first rows after nothing: two models that have them in common are told by this.
             self.beginnings_ = frozenset([beginning(statistics)])
         self.statistics_, self.weight_seen_ = statistics, weight
-        self._answers = LazyPosterior(self.model_, statistics)
+        self._answers = LazyPosterior(self.model_, statistics, weight)
 
     def _streams(self) -> Streams:
         return getattr(self, "streams_", {})  # older pickles have none

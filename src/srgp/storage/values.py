@@ -22,7 +22,8 @@ from srgp.approximations import Approximation
 from srgp.kernels import Function, Kernel
 from srgp.learners import History, Record
 from srgp.model import Model
-from srgp.statistics import Statistics, Sums
+from srgp.statistics import Statistics
+from srgp.sums import Sums
 
 
 def _classes(module: Any, base: type) -> dict[str, Any]:
