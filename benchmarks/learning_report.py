@@ -93,11 +93,12 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 
 {table(["D", "M", "srgp", "GPflow SGPR", "ratio"], exact)}
 
-The wanted factor of five is missed for few inducing inputs. A block of rows is then a dozen
-operations of a tenth of a millisecond each, and two threads were no faster than one; Python's lock
-is our guess, which no profile has shown yet. Compiled passes (XLA), measured before on the same
-day, took 50, 80 and 169 ms: at these lengthscales the two designs differ by no more than the
-machine does from run to run.
+A factor of five is wanted, and missed for M = 20. There a gradient is 26 visits of a block, whose
+operations (kernel matrix, substitution, products) take 12 ms on both cores if timed one by one; the
+rest is Python's calls, 0.4 ms a visit under its lock, and threads waiting for each other. Three
+designs were tried: compiled passes (XLA) took 50, 80 and 169 ms for M = 20, 50, 100; BLAS with a
+thread for each core 45, 97 and 137; the same with the next kernel matrix begun meanwhile is what
+the table shows. Larger blocks gain little at M = 20 and lose more than that at M = 100.
 
 ![Growth of time and memory](images/learning-growth.png)
 

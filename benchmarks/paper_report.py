@@ -1,9 +1,12 @@
 """docs/paper.md from finished experiments: tables into benchmarks/results/paper, pictures beside.
 
+    python -m benchmarks.paper_report results
     srgp reproduce all --full --peers benchmarks --data DATA --output results
     python -m benchmarks.paper_report results
 
-Experiments that are not finished are left as they are on the page.
+Single runs are kept beside the tables, so that long experiments can be spread over many days: the
+first call lays them into the folder, and experiments go on from there. Those that are not finished
+are left as they are on the page.
 """
 
 import json
@@ -16,6 +19,18 @@ from benchmarks.scale_report import DOCS, fill
 from srgp.experiments import PAPER
 
 TABLES = RESULTS / "paper"
+
+
+def exchange(results: Path) -> None:
+    """Single runs, and the settings that they belong to, from each side to the other."""
+    for name in PAPER:
+        kept, used = TABLES / "runs" / name, results / f"{name}-full"
+        for source, target in ((kept, used), (used, kept)):
+            for file in (source / "settings.json", *sorted(source.glob("runs/*.json"))):
+                copy = target / file.relative_to(source)
+                if file.exists() and not copy.exists():
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, copy)
 
 
 def collect(results: Path) -> None:
@@ -51,6 +66,7 @@ def section(name: str) -> str:
 
 def main() -> None:
     if len(sys.argv) > 1:
+        exchange(Path(sys.argv[1]))
         collect(Path(sys.argv[1]))
     for name in PAPER:
         if (TABLES / f"{name}.settings.json").exists():
