@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.common import RESULTS
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

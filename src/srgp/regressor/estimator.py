@@ -11,36 +11,32 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from srgp import inducing, storage
+from srgp import storage
 from srgp.approximations import Approximation
-from srgp.checks import as_count, as_inputs
 from srgp.kernels import Kernel
 from srgp.learners import SRGP, Callback, History, Learner, Sites, learn, printing
 from srgp.linalg import quiet
-from srgp.model import Model
 from srgp.moving import carried
 from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
 from srgp.regressor.answers import Answers, LazyPosterior
 from srgp.regressor.choices import (
     APPROXIMATIONS,
-    KERNELS,
     as_rows,
     beginning,
     job,
     named,
     packed,
     unpacked,
-    warn_degenerate,
 )
 from srgp.regressor.places import Streams, both, kept_streams
+from srgp.regressor.start import starting_model
 from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
-from srgp.sources import Arrays, Source, random_rows
+from srgp.sources import Arrays, Source
 from srgp.statistics import Statistics, rows_for, summarise_source, summarise_weighed
 
 FOLLOWED = 2000  # rows of a batch that θ follows, at most
-SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
 
 
 class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -309,7 +305,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         rows = scaled(source, scaler)
         with quiet():
-            model = self._start(rows, scaler, approximation, seed)
+            chosen = (self.kernel, self.n_inducing, self.inducing, approximation)
+            model = starting_model(rows, scaler, *chosen, seed)
             if checkpoint is not None:
                 # k-means on many threads may round differently the next time.
                 points = checkpoint.step(lambda: model.inducing, model.inducing)
@@ -401,41 +398,6 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         kind: Any = {"srgp": SRGP, "sites": Sites}[self.learner]
         made: Learner = kind(**{name: v for name, v in given.items() if v is not None})
         return made
-
-    def _start(
-        self, rows: Source, scaler: Scaler, approximation: Approximation, seed: int
-    ) -> Model:
-        """Kernel, noise and inducing inputs from a sample of the data."""
-        X, y, _ = random_rows(rows, SAMPLE, seed)
-        warn_degenerate(y)
-        if isinstance(self.kernel, Kernel):
-            kernel: Kernel = self.kernel
-            noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
-        else:
-            kind = named(self.kernel or "se", KERNELS, type, "kernel")
-            M = inducing.tried_with(as_count(self.n_inducing, "n_inducing"))
-            kernel, noise = inducing.starting_values(X, y, kind, seed, M)
-        return Model(kernel, noise, self._inducing(X, kernel, scaler, seed), approximation)
-
-    def _inducing(self, X: np.ndarray, kernel: Kernel, scaler: Scaler, seed: int) -> np.ndarray:
-        if not isinstance(self.inducing, str):
-            return scaler.inputs(as_inputs(self.inducing, "inducing", columns=X.shape[1]))
-        if self.inducing not in ("kmeans", "random", "greedy"):
-            raise ValueError(
-                "inducing must be 'kmeans', 'random', 'greedy' or an array of inducing inputs, "
-                f"got {self.inducing!r}."
-            )
-        M = as_count(self.n_inducing, "n_inducing")
-        # Rows that are all different, or all that are there.
-        distinct = np.unique(X, axis=0)
-        if len(distinct) <= M:
-            return distinct
-        if self.inducing == "greedy":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return inducing.greedy(kernel, X, M, seed=seed)
-        choose = inducing.kmeans if self.inducing == "kmeans" else inducing.random
-        return choose(X, M, seed)
 
 
 def _in_units(callback: Callback | None, shift: float) -> Callback | None:
