@@ -2,7 +2,8 @@
 
 python -m benchmarks.memory
 
-M = 500, D = 8; the rows are in memory-mapped files, and each measurement is a process of its own.
+M = 500, D = 8; the rows are in a Parquet file, read a piece at a time, and each measurement is a
+process of its own. (Of a memory-mapped array the system counts the pages it has read, too.)
 """
 
 import json
@@ -10,6 +11,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 
 import srgp
 from benchmarks.common import write
+from srgp.tables import Table, write_table
 
 M, D = 500, 8
 LEARNERS = {
@@ -26,21 +29,23 @@ LEARNERS = {
 }
 
 
-def make(folder: Path, N: int) -> None:
-    """Write X.npy and y.npy, a block of rows at a time."""
+def make(file: Path, N: int) -> None:
+    """Rows of random inputs, a piece at a time."""
     rng = np.random.default_rng(0)
-    X = np.lib.format.open_memmap(folder / "X.npy", "w+", float, (N, D))
-    y = np.lib.format.open_memmap(folder / "y.npy", "w+", float, (N,))
-    for i in range(0, N, 10_000):
-        rows = rng.uniform(-1.0, 1.0, (10_000, D))
-        X[i : i + 10_000] = rows
-        y[i : i + 10_000] = np.sin(3.0 * rows.sum(1)) + 0.1 * rng.normal(size=10_000)
+
+    def pieces() -> Iterator[dict[str, np.ndarray]]:
+        for _ in range(0, N, 10_000):
+            X = rng.uniform(-1.0, 1.0, (10_000, D))
+            y = np.sin(3.0 * X.sum(1)) + 0.1 * rng.normal(size=10_000)
+            yield {**{f"x{d}": X[:, d] for d in range(D)}, "y": y}
+
+    write_table(str(file), pieces())
 
 
-def child(folder: Path, learner: str) -> None:
-    X, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in "Xy")
-    model = srgp.Model(srgp.kernels.SE(1.0, np.ones(D)), 0.1, np.array(X[:M]))
-    srgp.learn(model, (X, y), LEARNERS[learner])
+def child(file: Path, learner: str) -> None:
+    R = np.random.default_rng(1).uniform(-1.0, 1.0, (M, D))
+    model = srgp.Model(srgp.kernels.SE(1.0, np.ones(D)), 0.1, R)
+    srgp.learn(model, Table(str(file), "y"), LEARNERS[learner])
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
 
 
@@ -50,8 +55,9 @@ def main() -> None:
         row: dict[str, Any] = {"learner": learner}
         for N in (100_000, 1_000_000):
             with tempfile.TemporaryDirectory() as folder:
-                make(Path(folder), N)
-                command = [sys.executable, "-m", "benchmarks.memory", folder, learner]
+                file = Path(folder, "rows.parquet")
+                make(file, N)
+                command = [sys.executable, "-m", "benchmarks.memory", str(file), learner]
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             row[f"MB at N = {N:,}"] = float(out.splitlines()[-1])
         rows.append(row)
