@@ -265,7 +265,7 @@ def _memory(memory: dict[str, Any]) -> str:
     about = f"M = {memory['M']}, D = {memory['D']}"
     lead = (
         f"`python -m benchmarks.memory` ({when(memory['machine'])}): peak resident memory of a "
-        f"process that learns from a memory-mapped file, {about}, Python and JAX included."
+        f"process that learns from a Parquet file, {about}, Python and JAX included."
     )
     return lead + "\n\n" + table(header, rows)
 
