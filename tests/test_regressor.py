@@ -97,14 +97,14 @@ def test_joint_covariance_and_samples(fitted: SparseGPRegressor) -> None:
 
 
 def rough(N: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A function with more bends than eight inducing inputs can follow."""
+    """A function with more bends than a dozen inducing inputs can follow."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (N, 2))
     return X, np.sin(6.0 * X[:, 0]) * np.cos(5.0 * X[:, 1]) + 0.1 * rng.normal(size=N)
 
 
 def test_intervals_do_not_count_twice_what_inducing_inputs_miss() -> None:
-    est = SparseGPRegressor(n_inducing=8).fit(*rough(3000, 0))
+    est = SparseGPRegressor(n_inducing=12).fit(*rough(3000, 0))
     X, y = rough(3000, 1)
     mean, deviation = est.predict(X, return_std=True)
     _, plain = est.posterior_.predict(est.scaler_.inputs(X), noise=True)
@@ -132,6 +132,12 @@ def test_the_noise_of_a_measurement_comes_from_the_errors_of_the_rows_learned() 
     assert 0.1 * est.model_.noise < found < est.model_.noise
     assert found == pytest.approx(by_hand, rel=1e-9)
     assert found == pytest.approx(est.model_.noise - 2.0 * unexplained, rel=1e-3)
+
+
+def test_a_caller_without_a_module_is_warned_like_others() -> None:
+    code = "import srgp; srgp.SparseGPRegressor(learner=None).fit([[0.0], [1.0]], [1.0, 1.0])"
+    with pytest.warns(DegenerateWarning):
+        exec(code, {})
 
 
 def test_partial_fit_is_one_exact_posterior() -> None:

@@ -206,7 +206,8 @@ def levels_to_the_caller() -> int:
     """How far up the stack the first line outside this package is."""
     frame, level = sys._getframe(1), 1
     # functools stands between: a model's basis is a cached property.
-    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in ("srgp", "functools"):
+    between = ("srgp", "functools")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in between:
         frame, level = frame.f_back, level + 1
     return level
 
