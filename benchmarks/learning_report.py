@@ -101,12 +101,9 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 
 {table(["D", "M", "srgp", "GPflow SGPR", "ratio"], exact)}
 
-A factor of five is wanted, and missed for M = 20. There a gradient is 26 visits of a block, whose
-operations (kernel matrix, substitution, products) take 12 ms on both cores if timed one by one; the
-rest is Python's calls, 0.4 ms a visit under its lock, and threads waiting for each other. Three
-designs were tried: compiled passes (XLA) took 50, 80 and 169 ms for M = 20, 50, 100; BLAS with a
-thread for each core 45, 97 and 137; the same with the next kernel matrix begun meanwhile is what
-the table shows. Larger blocks gain little at M = 20 and lose more than that at M = 100.
+A factor of five is wanted, and missed for M = 20, where a block of rows is many short operations:
+Python's calls, and threads that wait for each other, take more of the time than the products.
+Compiled passes (XLA), and BLAS without the next kernel matrix begun meanwhile, were no faster.
 
 ![Growth of time and memory](images/learning-growth.png)
 
