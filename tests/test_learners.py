@@ -575,11 +575,31 @@ def test_a_huge_learning_rate_never_returns_nan(name: str, optimizer: str, rate:
 
 def test_refused_steps_are_counted_and_reported() -> None:
     learner = srgp.SRGP(batch_size=100, epochs=2, learning_rate=1e5, restart=None)
-    with pytest.warns(UserWarning, match=r"10 steps would have led to.*smaller learning rate") as c:
+    with pytest.warns(
+        UserWarning, match=r"10 of 12 steps would have led to.*smaller learning rate"
+    ) as c:
         result = srgp.learn(START, DATA, learner)
     assert result.history.column("refused") == [5, 5]  # one batch an epoch warms up
     assert result.bound == pytest.approx(bound_at(START), rel=1e-12)
     assert c[0].filename == __file__
+
+
+def test_one_refused_step_of_many_is_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that follow make it good, and warnings are errors here; two of them are told."""
+    module = importlib.import_module("srgp.learners.srgp")
+    make, wrong_at = module._step, [10]
+    steps = itertools.count(1)
+
+    def sometimes(*args: Any) -> Any:
+        *rest, wrong = make(*args)
+        return *rest, wrong + (next(steps) in wrong_at)
+
+    monkeypatch.setattr(module, "_step", sometimes)
+    learner = srgp.SRGP(batch_size=6, epochs=1)
+    assert srgp.learn(START, DATA, learner).history.column("refused") == [1]
+    steps, wrong_at[1:] = itertools.count(1), [20]
+    with pytest.warns(UserWarning, match="2 of 100 steps"):
+        srgp.learn(START, DATA, learner)
 
 
 def test_impossible_sums_give_no_gradient_and_theta_coasts() -> None:
@@ -589,7 +609,7 @@ def test_impossible_sums_give_no_gradient_and_theta_coasts() -> None:
         coordinates = Coordinates.of(START)
         adam = stepping.as_optimizer("adam")
         values = coordinates.values(START)
-        good = sensitivity.batch_parts(START, [(X, y, np.ones(600))])
+        good = sensitivity.batch_parts(START, None, [(X, y, np.ones(600))])
         made, *rest = good
         too_much = (made._replace(raw=made.raw._replace(c=0.5 * made.raw.c)), *rest)
         memory = adam.init(values)
@@ -717,6 +737,10 @@ def test_a_batch_without_a_bound_does_not_spoil_the_estimate(
     assert result.history.column("estimate") == [pytest.approx(expected)]
 
 
+def _state(at: srgp.Model, parts: Any) -> Any:
+    return sensitivity.as_state(at, sensitivity.factor_of(at, None), parts)
+
+
 class TestRobustSteps:
     def test_no_batch_is_likelier_than_one_predicted_exactly(self) -> None:
         """`most` bounds ψ for every model, with weights, at sensible and at extreme parameters."""
@@ -726,16 +750,16 @@ class TestRobustSteps:
                 model = srgp.Model(srgp.kernels.SE(), noise, p.R, approximation)
                 with jax.enable_x64(True):
                     at = jax.tree.map(jnp.asarray, model)
-                    parts = sensitivity.batch_parts(at, [(p.X, p.y, p.weights)])
-                    limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
+                    parts = sensitivity.batch_parts(at, None, [(p.X, p.y, p.weights)])
+                    limit = float(sensitivity.most(at, _state(at, parts)))
                 bound = srgp.log_bound(model, srgp.summarise(model, p.X, p.y, p.weights))
                 assert bound <= limit
         # Reached where there is nothing to explain: rows of zeros, without noise left over.
         silent = srgp.Model(1e-12 * srgp.kernels.SE(), 1.0, p.R)
         with jax.enable_x64(True):
             at = jax.tree.map(jnp.asarray, silent)
-            parts = sensitivity.batch_parts(at, [(p.X, 0.0 * p.y, p.weights)])
-            limit = float(sensitivity.most(at, sensitivity.as_state(at, parts)))
+            parts = sensitivity.batch_parts(at, None, [(p.X, 0.0 * p.y, p.weights)])
+            limit = float(sensitivity.most(at, _state(at, parts)))
         bound = srgp.log_bound(silent, srgp.summarise(silent, p.X, 0.0 * p.y, p.weights))
         assert bound == pytest.approx(limit, abs=1e-6)
 

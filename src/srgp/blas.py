@@ -96,15 +96,15 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
-def solve_lower(lower: np.ndarray, K: np.ndarray) -> None:
-    """K ← L⁻¹K in place, by substitution: L (M, M), K (M, B).
+def solve_lower(lower: np.ndarray, K: np.ndarray, transposed: bool = False) -> None:
+    """K ← L⁻¹K in place, or L⁻ᵀK, by substitution: L (M, M), K (M, B).
 
     In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
     _check(lower, K)
     M, B = K.shape
     # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
-    where = b"R", b"U", b"N", b"N"
+    where = b"R", b"U", b"T" if transposed else b"N", b"N"
     _routine("dtrsm")(
         *where, _int(B), _int(M), _one(), _address(lower), _int(M), _address(K), _int(B)
     )

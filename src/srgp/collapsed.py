@@ -10,18 +10,22 @@ here cost a few products of M×M matrices. With P = (K + A)⁻¹, w = Pb, and Q 
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import PEP, VFE, Approximation
 from srgp.linalg import Whitener, cholesky, inverse_lower, log_determinant, lower_factor
-from srgp.precision import Array, Scalar
+from srgp.precision import EPS, Array, Scalar
 from srgp.slopes import Raw, Slopes
 from srgp.sums import Sums
 
 # Unwhitened sums carry rounding errors that K⁻¹ multiplies. This share of its diagonal, added to K,
 # bounds K⁻¹ (pivots above it would not): the price is as much variance unexplained.
 FLOOR = 1e-8
+# Rounding error of the bound, per row of data, up to which unwhitened sums are good enough.
+TOLERANCE = 1e-7
 
 
 class Factor(NamedTuple):
@@ -58,6 +62,18 @@ def traces(approximation: Approximation) -> bool:
     return isinstance(approximation, VFE) or approximation == PEP(alpha=0.0)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def raw_is_enough(whiten: Whitener, noise: Scalar, tolerance: float = TOLERANCE) -> bool:
+    """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits.
+
+    They lose eps tr(K⁻¹) tr(Φ)/nσ² a row, taking the rows of R for typical rows of data.
+    """
+    lower, inverse = np.asarray(whiten.lower), np.asarray(whiten.inverse)
+    typical = np.mean(np.sum((lower @ lower.T) ** 2, 1))
+    # NaN, the sign of a failed factorisation, compares false.
+    return bool(EPS * np.sum(inverse**2) * typical <= tolerance * float(noise))
+
+
 def value_and_cotangents(
     factor: Factor, sums: Sums
 ) -> tuple[Scalar, tuple[Float[Array, "M M"], Float[Array, "M M"], Float[Array, "M *Q"]]]:
@@ -79,31 +95,47 @@ def value_and_cotangents(
 def raw_value_and_cotangents(
     approximation: Approximation, factor: Factor, raw: Raw, noise: Scalar
 ) -> tuple[Scalar, RawCotangent]:
-    """Ψ and its derivatives for the raw sums of a model with V̄ = 0; VFE's trace term included.
+    """Ψ and its derivatives for the raw sums of a model with V̄ = 0; VFE's trace term included."""
+    value, at = untraced_value_and_cotangents(factor, raw, noise)
+    if not traces(approximation):
+        return value, at
+    # −a = −½ Σ w d/σ²
+    share, outputs = 1.0 / noise, raw.c.size
+    half, at_half = trace_and_cotangents(factor, raw)
+    at_half = at_half._replace(noise=-share * half)
+    at = jax.tree.map(lambda x, y: x - outputs * share * y, at, at_half)
+    return value - outputs * share * half, at
 
-    A = Φ/σ², b = b/σ², c = c/σ², log|V| = n log σ² − Σ log w, a = (κ − tr K⁻¹Φ)/2σ².
+
+def untraced_value_and_cotangents(
+    factor: Factor, raw: Raw, noise: Scalar
+) -> tuple[Scalar, RawCotangent]:
+    """Ψ + a and its derivatives: the log density of the data, without a regulariser.
+
+    A = Φ/σ², b = b/σ², c = c/σ², log|V| = n log σ² − Σ log w.
     """
     beta, outputs = 1.0 / noise, raw.c.size
     A = beta * raw.Phi
-    a, at_kappa = jnp.zeros(()), jnp.zeros(())
-    if traces(approximation):
-        a = 0.5 * (beta * raw.kappa - jnp.sum(factor.inverse * A))
-        at_kappa = -0.5 * outputs * beta * jnp.ones(())
     log_noise = raw.n * jnp.log(noise) - raw.log_weight
-    sums = Sums(A, beta * raw.b, beta * raw.c, log_noise, a, raw.n)
+    sums = Sums(A, beta * raw.b, beta * raw.c, log_noise, jnp.zeros(()), raw.n)
     value, (at_K, at_A, at_b) = value_and_cotangents(factor, sums)
-    # σ² stands in A, b, c and a as a factor 1/σ², and in n log σ².
+    # σ² stands in A, b and c as a factor 1/σ², and in n log σ².
     at_noise = -beta * (
-        jnp.sum(at_A * A)
-        + jnp.sum(at_b * sums.b)
-        - 0.5 * jnp.sum(sums.c)
-        + 0.5 * outputs * raw.n
-        - outputs * a
+        jnp.sum(at_A * A) + jnp.sum(at_b * sums.b) - 0.5 * jnp.sum(sums.c) + 0.5 * outputs * raw.n
     )
-    if traces(approximation):
-        at_A = at_A + 0.5 * outputs * factor.inverse
-        at_K = at_K - 0.5 * outputs * factor.inverse @ A @ factor.inverse
-    return value, RawCotangent(at_K, beta * at_A, beta * at_b, at_kappa, at_noise)
+    return value, RawCotangent(at_K, beta * at_A, beta * at_b, jnp.zeros(()), at_noise)
+
+
+def trace_and_cotangents(factor: Factor, raw: Raw) -> tuple[Scalar, RawCotangent]:
+    """½ Σ w d = ½ (κ − tr K⁻¹Φ), which is σ²a for VFE, and its derivatives."""
+    inverse = factor.inverse
+    return 0.5 * (raw.kappa - jnp.sum(inverse * raw.Phi)), RawCotangent(
+        0.5 * inverse @ raw.Phi @ inverse,
+        -0.5 * inverse,
+        jnp.zeros_like(raw.b),
+        0.5 * jnp.ones(()),
+        jnp.zeros(()),
+    )
 
 
 def whitened_value_and_cotangents(

@@ -26,6 +26,7 @@ from srgp.bound import terms
 from srgp.collapsed import (
     RawCotangent,
     factorise,
+    raw_is_enough,
     raw_value_and_cotangents,
     whitened_value_and_cotangents,
 )
@@ -34,7 +35,7 @@ from srgp.kernels import SE
 from srgp.linalg import Whitener, assemble, quiet_blas
 from srgp.model import Basis, Model, lower_of, whitener_of
 from srgp.moments import monomials
-from srgp.precision import EPS, Array, HostArray, Scalar, double, namespace
+from srgp.precision import Array, HostArray, Scalar, double, namespace
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import (
     Raw,
@@ -49,8 +50,6 @@ from srgp.sources import Batch, Source, Spread, as_source, first_row, reduced
 from srgp.statistics import known_count, part_rows, rows_for
 from srgp.sums import Sums, block_sums
 
-# Rounding error of the bound, per row of data, up to which the faster route is taken.
-TOLERANCE = 1e-7
 # What one entry of k(R, X) costs beside the products, in flops: to tell whether threads pay.
 ELEMENTWISE = 100.0
 # Bytes of kernel matrix that are kept from the first pass for the second.
@@ -84,7 +83,7 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
         return _differentiated(model, source, rows)
     factor = whitener_of(model.kernel, model.inducing)
-    whiten = None if _raw_is_enough(factor, model.noise) else factor
+    whiten = None if raw_is_enough(factor, model.noise) else factor
     # Elsewhere, nothing is kept from one pass to the next.
     elsewhere = isinstance(source, Spread)
     kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
@@ -140,18 +139,6 @@ def _over_blocks(
     with quiet_blas(), executor(flops) as pool:
         parts = in_order(pool, lambda begun: work(begun[1], begun[0][1]), blocks, workers())
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _raw_is_enough(whiten: Whitener, noise: Scalar) -> bool:
-    """Whether the unwhitened sums of a model with V̄ = 0 will keep enough digits.
-
-    They lose eps tr(K⁻¹) tr(Φ)/nσ² a row, taking the rows of R for typical rows of data.
-    """
-    lower, inverse = np.asarray(whiten.lower), np.asarray(whiten.inverse)
-    typical = np.mean(np.sum((lower @ lower.T) ** 2, 1))
-    # NaN, the sign of a failed factorisation, compares false.
-    return bool(EPS * np.sum(inverse**2) * typical <= TOLERANCE * float(noise))
 
 
 # -- by hand ----------------------------------------------------------------------------------

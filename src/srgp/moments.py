@@ -6,24 +6,27 @@ after a shift,
     K Diag(x) Kᵀ = K Diag(x − s) Kᵀ + s K Kᵀ,   s = min x.
 
 One monomial p at a time on each core: so the sums are the same bits whatever the number of cores.
+
+Where K_RR is ill-conditioned these sums cannot tell what R explains of the rows: K_RR⁻¹ multiplies
+their rounding errors. `Explained` tells it, from substitution in the rows themselves.
 """
 
 import functools
 import itertools
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from srgp.blas import add_gram, executor, grouped, mirrored
+from srgp.blas import add_gram, executor, grouped, mirrored, solve_lower
 from srgp.compiled import quick_jit
 from srgp.kernels import SE
 from srgp.kernels.stationary import distances
-from srgp.precision import Array, HostArray
+from srgp.precision import Array, HostArray, Scalar
 from srgp.slopes import Products, host_raw, is_shared
 
 # So many lengthscales away from all of R the kernel is zero in double precision.
@@ -32,17 +35,31 @@ BEYOND = 39.0
 SLAB, BLOCK = 2**23, 2**18
 
 
+class Explained(NamedTuple):
+    """What R explains of some rows, and what its derivatives are made of; V = K_RR⁻¹K."""
+
+    variance: Scalar  # tr KᵀV
+    gram: Float[Array, "M M"]  # VVᵀ
+    moments: Float[Array, "M S"]  # (V ∘ K) p for the monomials p
+
+
 def se_products(
-    kernel: SE, R: Float[Array, "M D"], blocks: Iterable[tuple[HostArray, ...]]
-) -> Products:
-    """The products of all rows, given as checked blocks of (X, y, weights) of the same shape."""
+    kernel: SE,
+    R: Float[Array, "M D"],
+    blocks: Iterable[tuple[HostArray, ...]],
+    lower: Float[np.ndarray, "M M"] | None = None,
+) -> tuple[Products, Explained | None]:
+    """The products of all rows, given as checked blocks of (X, y, weights) of the same shape.
+
+    And what R explains of them, if there is the factor L of K_RR to tell it with.
+    """
     blocks = iter(blocks)
     first = next(blocks)
     rows, M = len(first[0]), len(R)
     at_a_time = max(SLAB // (rows * M), 1)
     with executor(2.0 * rows * M**2 * R.shape[1]) as pool:
         slabs = grouped(itertools.chain([first], blocks), at_a_time)
-        parts = (_slab_products(pool, kernel, R, slab) for slab in slabs)
+        parts = (_slab_products(pool, kernel, R, slab, lower) for slab in slabs)
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
@@ -52,11 +69,17 @@ unheard = np.errstate(over="ignore", invalid="ignore")
 
 @unheard
 def _slab_products(
-    pool: Executor, kernel: SE, R: Float[Array, "M D"], slab: list[tuple[HostArray, ...]]
-) -> Products:
+    pool: Executor,
+    kernel: SE,
+    R: Float[Array, "M D"],
+    slab: list[tuple[HostArray, ...]],
+    lower: Float[np.ndarray, "M M"] | None,
+) -> tuple[Products, Explained | None]:
     K = [np.asarray(_matrix(kernel, distances(kernel, R, X), w)) for X, _, w in slab]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
     p = monomials(kernel, np.asarray(R), X)
+    # The longest jobs first.
+    explained = [] if lower is None else _submit_explained(pool, lower, K, p)
     shifts = np.minimum(p.min(0), 0.0)  # what makes them positive
     positive = np.sqrt(p - shifts).T
     Phi = pool.submit(_gram, K, None)  # of the first, which is 1
@@ -68,7 +91,37 @@ def _slab_products(
     kappa[0] = w.sum()
     raw = host_raw(kernel, Phi.result(), vectors[0], X, y, w)
     matrices: Any = tuple(other.result() for other in others)
-    return Products(raw, matrices, -vectors, kappa)
+    parts = [part.result() for part in explained]
+    total = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts) if parts else None
+    return Products(raw, matrices, -vectors, kappa), total
+
+
+def _submit_explained(
+    pool: Executor,
+    lower: Float[np.ndarray, "M M"],
+    blocks: list[Float[np.ndarray, "M B"]],
+    monomials: Float[np.ndarray, "N S"],
+) -> "list[Future[Explained]]":
+    B = blocks[0].shape[1]
+    return [
+        pool.submit(_explained, lower, K, monomials[i * B : (i + 1) * B])
+        for i, K in enumerate(blocks)
+    ]
+
+
+@unheard
+def _explained(
+    lower: Float[np.ndarray, "M M"], K: Float[np.ndarray, "M B"], p: Float[np.ndarray, "B S"]
+) -> Explained:
+    V, gram = np.array(K), np.zeros((len(K), len(K)))
+    solve_lower(lower, V)
+    # tr KᵀK_RR⁻¹K as a sum of squares: what is left of the prior variance is never negative.
+    variance = np.vdot(V, V)
+    solve_lower(lower, V, transposed=True)
+    add_gram(V, gram)
+    V *= K
+    found: tuple[Any, ...] = (variance, mirrored(gram), V @ p)
+    return Explained(*found)
 
 
 def monomials(

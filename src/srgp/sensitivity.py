@@ -4,6 +4,10 @@ The paper propagates the derivative of the posterior in each of the M·D + D + 2
 O(BM³D) time and O(M³D) memory. Where V̄ = 0 the derivative has the structure of `srgp.slopes`, which
 makes both M times smaller, and nothing is approximated. Where V̄ ≠ 0 (FITC, FIC, PEP, PITC) every
 row's noise depends on all of R, and the derivative is dense.
+
+The regulariser a is a sum over rows, too, and is kept as one beside its derivative: taken from Φ
+of all batches, at the θ of the moment, it would be the small difference of numbers that are many
+times as large, divided by σ².
 """
 
 import dataclasses
@@ -18,21 +22,35 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from srgp.approximations import PITC, Approximation, TighterVFE
+from srgp.approximations import PITC, Approximation, TighterVFE, unexplained
 from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
 from srgp.collapsed import (
+    TOLERANCE,
     Factor,
     contract,
     factorise,
-    raw_value_and_cotangents,
+    raw_is_enough,
+    trace_and_cotangents,
+    traces,
+    untraced_value_and_cotangents,
     value_and_cotangents,
 )
 from srgp.compiled import quick_jit
-from srgp.linalg import assemble, cholesky, quiet_blas, steadied, whitener
-from srgp.model import Basis, Model
-from srgp.moments import BLOCK, se_products
+from srgp.linalg import Whitener, assemble, cholesky, quiet_blas, steadied, whitener
+from srgp.model import Basis, Model, whitener_of
+from srgp.moments import BLOCK, Explained, se_products
 from srgp.precision import Array, HostArray, Scalar, double
-from srgp.slopes import Raw, Slopes, is_se, kernel_matrix, products, pullback_inducing, slopes
+from srgp.slopes import (
+    Products,
+    Raw,
+    Slopes,
+    is_se,
+    kernel_matrix,
+    products,
+    pullback_inducing,
+    pulled_moments,
+    slopes,
+)
 from srgp.statistics import rows_for
 from srgp.sums import Sums, block_sums
 
@@ -42,13 +60,19 @@ ARENA = 2**24
 TOGETHER = 16
 
 
+class Regulariser(NamedTuple):
+    """σ²a for VFE, which then is of any noise, a for TighterVFE; and its derivative."""
+
+    a: Scalar
+    at: Float[Array, " params"]  # in all parameters of the model, flat
+
+
 class Structured(NamedTuple):
-    """V̄ = 0: raw sums and their slopes, O(M²(D + P)) numbers; a where the sums do not hold it."""
+    """V̄ = 0: raw sums and their slopes, O(M²(D + P)) numbers; None where a = 0."""
 
     raw: Raw
     slopes: Slopes
-    a: Scalar
-    at_a: Float[Array, " params"]  # ∂a in all parameters of the model, flat
+    regulariser: Regulariser | None
 
 
 class Dense(NamedTuple):
@@ -67,22 +91,39 @@ def is_structured(approximation: Approximation) -> bool:
     return approximation.share == 0.0 and not isinstance(approximation, PITC)
 
 
-def batch_parts(model: Model, blocks: Iterable[tuple[HostArray, ...]]) -> Parts:
-    """The contribution of a batch at θ, in checked blocks of one shape; those of one θ add."""
+def whitener_for(model: Model, tolerance: float = TOLERANCE) -> Whitener | None:
+    """The factor of K_RR where VFE's regulariser needs it: Φ alone would not have the digits."""
+    if not traces(model.approximation):
+        return None
+    whiten = whitener_of(model.kernel, model.inducing)
+    return None if raw_is_enough(whiten, model.noise, tolerance) else whiten
+
+
+def batch_parts(
+    model: Model, whiten: Whitener | None, blocks: Iterable[tuple[HostArray, ...]]
+) -> Parts:
+    """The contribution of a batch at θ, in checked blocks of one shape; those of one θ add.
+
+    whiten: from `whitener_for`.
+    """
     if not (is_structured(model.approximation) and is_se(model.kernel)):
-        return functools.reduce(_add, (_block_parts(model, *block) for block in blocks))
+        return functools.reduce(_add, (_block_parts(model, whiten, *block) for block in blocks))
     if not isinstance(model.approximation, TighterVFE):
-        return se_products(model.kernel, model.inducing, blocks), np.zeros(()), np.zeros(0)
+        lower = None if whiten is None else np.ascontiguousarray(whiten.lower)
+        return se_products(model.kernel, model.inducing, blocks, lower)
     blocks = list(blocks)
-    slopes = [_regulariser_slope(model, X, w) for X, _, w in blocks]
-    a, at_a = functools.reduce(_add, slopes)
-    return se_products(model.kernel, model.inducing, blocks), a, at_a
+    rows = [_regulariser(model, X, w) for X, _, w in blocks]
+    return se_products(model.kernel, model.inducing, blocks)[0], functools.reduce(_add, rows)
 
 
-def _block_parts(model: Model, X: HostArray, y: HostArray, w: HostArray) -> Parts:
+def _block_parts(
+    model: Model, whiten: Whitener | None, X: HostArray, y: HostArray, w: HostArray
+) -> Parts:
     if is_structured(model.approximation):
         K = kernel_matrix(model.kernel, model.inducing, X, w)
-        return _structured_parts(model, K, X, y, w)
+        made = _products(model.kernel, model.inducing, K, X, y, w)
+        by_rows = whiten is not None or isinstance(model.approximation, TighterVFE)
+        return made, _regulariser(model, X, w) if by_rows else None
     # A few directions at a time: their tangents of k(R, X) are held in memory together.
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(model))
     directions = np.eye(-(-count // TOGETHER) * TOGETHER, count)
@@ -104,12 +145,42 @@ def parts_rows(model: Model, count: int) -> int:
     return rows_for(model, count, at_most=max(ARENA // copies, 64))
 
 
-def as_state(model: Model, parts: Parts) -> State:
+def as_state(model: Model, factor: Factor, parts: Parts) -> State:
     """The parts added up over the blocks of a batch, at the θ they were made with."""
     if isinstance(parts, Dense):
         return parts
-    made, a, at_a = parts
-    return Structured(*slopes(model.kernel, model.inducing, made), a, at_a)
+    made, regulariser = parts
+    raw, slopes_ = slopes(model.kernel, model.inducing, made)
+    if isinstance(regulariser, Explained):
+        regulariser = _from_explained(model, factor, made, regulariser)
+    elif regulariser is None and traces(model.approximation):
+        regulariser = _from_sums(model, factor, raw, slopes_)
+    return Structured(raw, slopes_, regulariser)
+
+
+def _from_sums(model: Model, factor: Factor, raw: Raw, slopes_: Slopes) -> Regulariser:
+    """½ Σ w d = ½ (κ − tr K_RR⁻¹Φ) and its derivative, from the sums of the batch."""
+    half, at = trace_and_cotangents(factor, raw)
+    at_phi, at_R = contract(at, slopes_)
+    through_sums = ravel_pytree(model.kernel)[1](at_phi), at_R
+    through_K = pullback_inducing(model.kernel, model.inducing, factor.K, at.K)
+    return Regulariser(half, _flat(model, through_sums, through_K))
+
+
+def _from_explained(model: Model, factor: Factor, made: Products, by: Explained) -> Regulariser:
+    """The same from what R explains: the derivative in K is −V, that in K_RR is ½ VVᵀ."""
+    assert is_se(model.kernel)
+    through_rows = pulled_moments(model.kernel, model.inducing, by.moments, -by.variance)
+    through_K = pullback_inducing(model.kernel, model.inducing, factor.K, 0.5 * by.gram)
+    prior = ravel_pytree(model.kernel)[1](0.5 * made.kappa), jnp.zeros_like(model.inducing)
+    half = 0.5 * jnp.maximum(made.raw.kappa - by.variance, 0.0)
+    return Regulariser(half, _flat(model, through_rows, through_K, prior))
+
+
+def _flat(model: Model, *gradients: tuple[Any, Array]) -> Float[Array, " params"]:
+    """The sum of gradients in kernel and R, as one vector in the order of the model's."""
+    kernel, R = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *gradients)
+    return ravel_pytree(shaped_like(model, kernel, jnp.zeros(()), R))[0]
 
 
 def state_gradient(model: Model, state: State, floor: float | None) -> tuple[Scalar, Model]:
@@ -117,16 +188,21 @@ def state_gradient(model: Model, state: State, floor: float | None) -> tuple[Sca
 
     For sums made at this θ that is the gradient of the bound of all their rows.
     """
-    values, gradients = _gradients(model, [state], floor)
+    values, gradients = _gradients(model, factor_of(model, floor), [state], floor)
     return values[0], gradients[0]
 
 
 def step_gradient(
-    model: Model, before: State, after: State, floor: float | None
+    model: Model, factor: Factor, before: State, after: State, floor: float | None
 ) -> tuple[Scalar, Model]:
     """The paper's ψ_k and its derivative (eq. 23, 28): what the k-th batch adds to the bound."""
-    (psi0, psi1), (at0, at1) = _gradients(model, [before, after], floor)
+    (psi0, psi1), (at0, at1) = _gradients(model, factor, [before, after], floor)
     return psi1 - psi0, jax.tree.map(jnp.subtract, at1, at0)
+
+
+def factor_of(model: Model, floor: float | None) -> Factor:
+    """K_RR and its inverse, in compiled code."""
+    return factorise(model.kernel.covariance(model.inducing, model.inducing), floor)
 
 
 def most(model: Model, state: State) -> Scalar:
@@ -143,9 +219,8 @@ def most_of_raw(raw: Raw, noise: Scalar) -> Scalar:
 
 
 def _gradients(
-    model: Model, states: list[State], floor: float | None
+    model: Model, factor: Factor, states: list[State], floor: float | None
 ) -> tuple[list[Scalar], list[Model]]:
-    factor = factorise(model.kernel.covariance(model.inducing, model.inducing), floor)
     values, gradients = [], []
     for state in states:
         if floor is not None:
@@ -176,15 +251,19 @@ def _through_sums(model: Model, factor: Factor, state: State) -> tuple[Scalar, A
             - state.sums.c.size * (0.5 * s.log_noise + s.a)
         )
         return value, at_K, ravel_pytree(model)[1](flat)
-    value, at = raw_value_and_cotangents(model.approximation, factor, state.raw, model.noise)
+    value, at = untraced_value_and_cotangents(factor, state.raw, model.noise)
     at_phi, at_R = contract(at, state.slopes)
     gradient = shaped_like(model, ravel_pytree(model.kernel)[1](at_phi), at.noise, at_R)
-    if state.at_a.size:
-        outputs = state.raw.c.size
-        value = value - outputs * state.a
-        extra: Model = ravel_pytree(model)[1](-outputs * state.at_a)
-        gradient = jax.tree.map(jnp.add, gradient, extra)
-    return value, at.K, gradient
+    if state.regulariser is None:
+        return value, at.K, gradient
+    # VFE's is kept without σ², so that it stands for any.
+    times = 1.0 / model.noise if traces(model.approximation) else 1.0
+    a, slope = times * state.regulariser.a, ravel_pytree(model)[1](times * state.regulariser.at)
+    at_noise = -times * a if traces(model.approximation) else slope.noise
+    slope = shaped_like(model, slope.kernel, at_noise, slope.inducing)
+    outputs = state.raw.c.size
+    gradient = jax.tree.map(lambda g, s: g - outputs * s, gradient, slope)
+    return value - outputs * a, at.K, gradient
 
 
 def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
@@ -193,28 +272,18 @@ def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
 
 
 @quick_jit
-def _regulariser_slope(model: Model, X: Array, w: Array) -> tuple[Scalar, Array]:
-    """TighterVFE: a = ½ Σ log(1 + w d/σ²) and its derivative, a vector that adds over batches."""
+def _regulariser(model: Model, X: Array, w: Array) -> Regulariser:
+    """a = ½ Σ log(1 + w d/σ²) of TighterVFE, σ²a = ½ Σ w d of VFE; differentiated through L."""
     flat, unravel = ravel_pytree(model)
 
     def a(flat: Array) -> Scalar:
         model = unravel(flat)
-        basis = _basis(model)
-        d = jnp.maximum(
-            model.kernel.variance_at(X) - jnp.sum(basis.project(X) ** 2, 0),
-            0.0,
-        )
-        return 0.5 * jnp.sum(jnp.log1p(w * d / model.noise))
+        d = w * unexplained(model.kernel, _basis(model).project(X), X)
+        if isinstance(model.approximation, TighterVFE):
+            d = jnp.log1p(d / model.noise)
+        return 0.5 * jnp.sum(d)
 
-    return jax.value_and_grad(a)(flat)
-
-
-@quick_jit
-def _structured_parts(model: Model, K: Array, X: Array, y: Array, w: Array) -> Parts:
-    parts = products(model.kernel, model.inducing, K, X, y, w)
-    if isinstance(model.approximation, TighterVFE):
-        return parts, *_regulariser_slope(model, X, w)
-    return parts, jnp.zeros(()), jnp.zeros(0)
+    return Regulariser(*jax.value_and_grad(a)(flat))
 
 
 def unwhitened(model: Model, X: Array, y: Array, w: Array) -> Sums:
@@ -329,7 +398,8 @@ def sensitivities(
     weights = as_weights(sample_weight, len(X))
     at = jax.tree.map(jnp.asarray, model)
     with quiet_blas():
-        total = batch_parts(at, padded_blocks((X, y, weights), parts_rows(model, len(X))))
+        blocks = padded_blocks((X, y, weights), parts_rows(model, len(X)))
+        total = batch_parts(at, whitener_for(at), blocks)
     return Sensitivities(model, jax.tree.map(np.asarray, _as_state(at, total)))
 
 
@@ -345,8 +415,13 @@ def _sums(state: State) -> Raw | Sums:
 
 
 _unwhitened = quick_jit(unwhitened)
-_as_state = quick_jit(as_state)
+_products = quick_jit(products)
 _state_gradient = functools.partial(quick_jit, static_argnums=2)(state_gradient)
+
+
+@quick_jit
+def _as_state(model: Model, parts: Parts) -> State:
+    return as_state(model, factor_of(model, None), parts)
 
 
 @functools.partial(quick_jit, donate_argnums=0)

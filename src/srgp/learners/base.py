@@ -24,6 +24,9 @@ from srgp.precision import double
 from srgp.sources import Batch, Source, as_source, digest, first_row
 from srgp.statistics import Statistics, summarise_source
 
+# Up to this share, refused steps change nothing that a user should hear of.
+FEW = 0.01
+
 
 class Task(NamedTuple):
     """What a learner works on."""
@@ -49,6 +52,7 @@ class Report(NamedTuple):
     bound: float | None = None  # at these values, where it is known anyway
     learning_rate: float | None = None
     refused: int = 0  # steps not taken since they would have given NaN
+    steps: int = 0  # of mini-batches, those and all others
     done: float | None = None  # the share of the work, if no rule ends it sooner
 
 
@@ -162,7 +166,7 @@ def run(
     watch = _Watch(task, callback, patience, held_out)
     with quiet_blas():
         learner.run(task, watch)
-    _warn_refused(watch.history)
+    _warn_refused(watch.refused, watch.steps)
     chosen, statistics = watch.result()
     try:
         if statistics is None:
@@ -266,6 +270,7 @@ class _Watch:
         self.history = History()
         self.best: tuple[float, Model | None, Statistics | None] = (-math.inf, None, None)
         self.since = 0  # reports without an improvement
+        self.refused = self.steps = 0  # of mini-batches
         self.started = time.perf_counter()
 
     def __call__(self, report: Report) -> bool:
@@ -283,6 +288,9 @@ class _Watch:
         estimate = report.estimate
         if estimate is not None and not math.isfinite(estimate):
             estimate = None  # a step that was refused has none
+        # An exact line search tries too long a step now and then, and takes a shorter one.
+        self.refused += report.refused if report.steps else 0
+        self.steps += report.steps
         numbers = (estimate, rmse, report.learning_rate, report.refused, report.done)
         self.history.append(Record(seconds, report.epoch, bound, *numbers))
         self._compare(model, statistics, bound)
@@ -323,13 +331,12 @@ def _rmse(model: Model, statistics: Statistics, X: np.ndarray, y: np.ndarray) ->
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 
 
-def _warn_refused(history: History) -> None:
-    # An exact line search tries too long a step now and then, and takes a shorter one.
-    refused = sum(record.refused for record in history if record.bound is None)
-    if refused:
+def _warn_refused(refused: int, steps: int) -> None:
+    # A few are made good by those that follow; the history counts them all.
+    if refused > FEW * steps:
         warnings.warn(
-            f"{refused} steps would have led to numbers that are not finite, or came from a bound "
-            "that is not possible, and were not taken: a smaller learning rate, or inputs and "
-            "targets scaled to about one, avoids that.",
+            f"{refused} of {steps} steps would have led to numbers that are not finite, or came "
+            "from a bound that is not possible, and were not taken: a smaller learning rate, or "
+            "inputs and targets scaled to about one, avoids that.",
             stacklevel=levels_to_the_caller(),
         )

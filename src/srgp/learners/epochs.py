@@ -18,6 +18,7 @@ class Told(NamedTuple):
     estimate: Scalar | float  # of the bound, from its mini-batches
     learning_rate: float  # of the last step
     refused: Scalar | int  # steps not taken
+    steps: int  # those and all others
 
 
 def run_epochs(
@@ -28,7 +29,7 @@ def run_epochs(
     epoch: Callable[[int, Place], tuple[Place, Told]],
 ) -> None:
     """Epoch after epoch, each from where the last ended, until the listener says stop."""
-    like = (place, Told(task.start, 0.0, 0.0, 0))
+    like = (place, Told(task.start, 0.0, 0.0, 0, 0))
     for number in range(count):
         place, told = task.journal.step(functools.partial(epoch, number, place), like)
         stop = report(
@@ -38,6 +39,7 @@ def run_epochs(
                 estimate=float(told.estimate),
                 learning_rate=float(told.learning_rate),
                 refused=int(told.refused),
+                steps=int(told.steps),
                 done=(number + 1) / count,
             )
         )

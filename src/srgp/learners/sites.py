@@ -129,7 +129,7 @@ class Sites:
             estimate, heard = estimate + jnp.where(told, elbo, 0.0), heard + told
             refused, done = refused + wrong, done + 1
         return Place(state, done, guard.packed()), Told(
-            state.values, estimate / heard, rate, refused
+            state.values, estimate / heard, rate, refused, done - int(place.done)
         )
 
 

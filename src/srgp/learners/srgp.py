@@ -24,11 +24,25 @@ from srgp.learners.stepping import (
     check_optimizer,
     check_rate,
 )
+from srgp.linalg import Whitener
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Scalar
-from srgp.sensitivity import Parts, State, as_state, batch_parts, most, parts_rows, step_gradient
+from srgp.sensitivity import (
+    Parts,
+    State,
+    as_state,
+    batch_parts,
+    factor_of,
+    most,
+    parts_rows,
+    step_gradient,
+    whitener_for,
+)
 from srgp.sources import Held, Source, Spread, reduced
+
+# Rounding error of ψ, per row of a batch, that counts for nothing beside the choice of its rows.
+ROUGH = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +130,8 @@ class SRGP:
             whole = self.restart is not None and length == steps
             steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
             model = model_at(task.coordinates, values)
-            parts = reduced(batch, _batch_parts, model, None if spread else rows)
+            whiten = whitener_for(model, ROUGH)
+            parts = reduced(batch, _batch_parts, model, whiten, None if spread else rows)
             if state is None:
                 state = _nothing(model, parts)
             values, memory, state, psi, wrong = _step(
@@ -136,7 +151,8 @@ class SRGP:
                 averaged += 1
                 mean = _towards(mean, values, 1.0 / averaged)
         last = number == self.epochs - 1 and averaged > 0
-        told = Told(mean if last else values, estimate * (steps / max(stepped, 1)), rate, refused)
+        whole_estimate = estimate * (steps / max(stepped, 1))
+        told = Told(mean if last else values, whole_estimate, rate, refused, steps)
         return Place(values, memory, mean, averaged, done), told
 
     def _shape(self, task: Task) -> tuple[int, int]:
@@ -162,9 +178,9 @@ def _batches(source: Source, size: int, seed: int) -> Iterator[Source]:
             yield Held(*batch)
 
 
-def _batch_parts(batch: Source, model: Model, rows: int | None) -> Parts:
+def _batch_parts(batch: Source, model: Model, whiten: Whitener | None, rows: int | None) -> Parts:
     rows = rows or parts_rows(model, batch.count())
-    return batch_parts(model, batch.batches(rows))
+    return batch_parts(model, whiten, batch.batches(rows))
 
 
 class Place(NamedTuple):
@@ -179,7 +195,7 @@ class Place(NamedTuple):
 
 @quick_jit
 def _nothing(model: Model, parts: Parts) -> State:
-    return jax.tree.map(jnp.zeros_like, as_state(model, parts))
+    return jax.tree.map(jnp.zeros_like, as_state(model, factor_of(model, FLOOR), parts))
 
 
 @quick_jit
@@ -201,9 +217,10 @@ def _step(
     """Add a batch to the state, and step along ∂ψ_k."""
     optimizer, priors = fixed
     model = coordinates.model(values)
-    batch = as_state(model, parts)
+    factor = factor_of(model, FLOOR)
+    batch = as_state(model, factor, parts)
     after = jax.tree.map(jnp.add, state, batch)
-    psi, at_model = step_gradient(model, state, after, FLOOR)
+    psi, at_model = step_gradient(model, factor, state, after, FLOOR)
     limit = most(model, batch)
     # Beyond what is possible the sums are worth nothing, nor is NaN: the recursion restarts from
     # this batch, and θ coasts on what the optimiser remembers. Staying, all rows as one batch would
