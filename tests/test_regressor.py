@@ -375,6 +375,59 @@ def test_out_of_core_is_the_same_as_in_memory() -> None:
     assert grown.n_samples_seen_ == 600
 
 
+def test_one_pass_takes_a_generator_and_a_path_is_no_table() -> None:
+    X, y = data(300)
+    est = SparseGPRegressor(inducing=X[:10], learner=None).fit(X, y)
+    for adapt in (False, True):
+        parts = [(X[i : i + 70], y[i : i + 70]) for i in range(0, 300, 70)]
+        grown = again(est).set_params(adapt=adapt).partial_fit_source(part for part in parts)
+        listed = again(est).set_params(adapt=adapt).partial_fit_source(parts)
+        assert grown.n_samples_seen_ == 600
+        np.testing.assert_array_equal(grown.predict(X), listed.predict(X))
+    with pytest.raises(ValueError, match="a generator runs only once"):
+        clone(est).partial_fit_source(part for part in parts)
+    with pytest.raises(ValueError, match=r"'d.csv' is a path: open it as srgp.tables.Table"):
+        est.partial_fit_source("d.csv")
+
+
+def test_other_columns_are_not_learned() -> None:
+    X, y = data(100)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y})
+    est = SparseGPRegressor(inducing=X[:10], learner=None).fit_source(Table(frame, "y"))
+    before = est.predict(frame[["a", "b"]])
+    for other, message in (
+        (Table(frame[["b", "a", "y"]], "y"), "the features b, a, but a, b were learned"),
+        (Table(frame, "y", ["a"]), "the features a, but a, b"),
+        (Table(frame.rename(columns={"y": "z"}), "z"), "the targets z, but y"),
+        ([(X[:, :1], y)], r"inputs of shape \(1,\), but \(2,\) were learned"),
+        ([(X, y[:, None])], r"outputs of shape \(1,\), but \(\) were learned"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            est.partial_fit_source(other)
+    np.testing.assert_array_equal(est.predict(frame[["a", "b"]]), before)
+    assert est.n_samples_seen_ == 100
+
+
+def test_a_fit_that_fails_changes_nothing() -> None:
+    X, y = data(100)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    est = SparseGPRegressor(inducing=X[:10], learner=None).fit(frame, y)
+    before = est.predict(frame)
+    for bad in (frame.rename(columns={"a": "q"}).assign(b=np.nan), X[:, :1], frame.assign(c=1.0)):
+        with pytest.raises(ValueError):
+            est.fit(bad, y)
+    np.testing.assert_array_equal(est.predict(frame), before)
+
+
+def test_saving_draws_nothing_from_a_random_state(tmp_path: Path) -> None:
+    X, y = data(50)
+    state = np.random.RandomState(3)
+    est = SparseGPRegressor(inducing=X[:5], learner=None, random_state=state).fit(X, y)
+    before = state.get_state()[2]
+    est.save(tmp_path / "m.srgp")
+    assert state.get_state()[2] == before
+
+
 def test_tables_in_and_out(tmp_path: Path) -> None:
     X, y = data(200)
     columns = {"a": X[:, 0], "b": X[:, 1], "y": y, "z": -y}

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import safetensors.numpy
 from hypothesis import given, settings
@@ -282,6 +283,29 @@ def test_a_file_of_format_1_is_read_and_predicts_the_same() -> None:
     mean, variance = srgp.posterior(found.model, found.statistics).predict(expected["Xs"])
     np.testing.assert_allclose(mean, expected["mean"], rtol=1e-10)
     np.testing.assert_allclose(variance, expected["variance"], rtol=1e-10)
+
+
+def test_a_regressor_of_format_1_is_read_and_goes_on() -> None:
+    """As users have it: settings, scaling, names, sums, history, the optimiser's memory."""
+    expected = json.loads((GOLDEN / "regressor-v1.json").read_text())
+    est = srgp.SparseGPRegressor.load(GOLDEN / "regressor-v1.srgp")
+    assert est.get_params()["n_inducing"] == 6
+    assert est.adapt == srgp.OnePass(steps=2)
+    assert est.feature_names_in_.tolist() == ["hour", "température"]
+    assert est.target_names_ == ("load",)
+    assert est.n_samples_seen_ == 60
+    assert est.history_ is not None
+    assert est.history_.column("refused")[-1] == 0
+    # Rounding, which differs between machines, times cond(K_RR), at most about 1e6 here.
+    assert est.bound_ == pytest.approx(expected["bound"], rel=1e-9)
+    X = pd.DataFrame(expected["X"], columns=["hour", "température"])
+    mean, deviation = est.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, expected["mean"], rtol=1e-9)
+    np.testing.assert_allclose(deviation, expected["deviation"], rtol=1e-9)
+    # θ follows these rows by what the optimiser remembered; a step's rounding may be larger.
+    est.partial_fit(X, expected["mean"])
+    assert est.n_samples_seen_ == 65
+    np.testing.assert_allclose(est.predict(X), expected["later"], rtol=1e-6)
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:

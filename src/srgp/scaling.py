@@ -57,6 +57,7 @@ class Scaler:
 
     def inputs(self, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
         """X as the model sees it."""
+        _check_shape(X, self.x_centre, "X", "inputs")
         return (X - self.x_centre) / self.x_spread
 
     def inputs_back(self, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
@@ -65,6 +66,7 @@ class Scaler:
 
     def targets(self, y: Float[np.ndarray, "N *Q"]) -> Float[np.ndarray, "N *Q"]:
         """y as the model sees it."""
+        _check_shape(y, self.y_centre, "y", "outputs")
         return (y - self.y_centre) / self.y_spread
 
     def targets_back(self, y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -78,6 +80,15 @@ class Scaler:
     def arrays(self) -> dict[str, np.ndarray]:
         """The four arrays by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def _check_shape(rows: np.ndarray, like: np.ndarray, name: str, what: str) -> None:
+    # NumPy would repeat a single column, without a word.
+    if rows.shape[1:] != like.shape:
+        raise ValueError(
+            f"{name} has {what} of shape {rows.shape[1:]}, but {like.shape} were learned: give "
+            "rows with the same columns."
+        )
 
 
 def scaled(source: Source, scaler: Scaler) -> "Scaled":

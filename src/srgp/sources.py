@@ -1,6 +1,7 @@
 """Where rows of data come from: arrays, or batches that need not fit in memory together."""
 
 import hashlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -162,10 +163,31 @@ class Batches:
             raise ValueError("the source gave no batch of data.")
 
 
+class Once(Batches):
+    """The batches of a generator, for what needs a single pass.
+
+    >>> from srgp.sources import Once
+    >>> source = Once(([[float(i)]], [0.0]) for i in range(3))
+    >>> [batch[0].ravel().tolist() for batch in source.batches(2)]
+    [[0.0, 1.0], [2.0, 0.0]]
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        super().__init__(lambda: batches)
+
+    def _counts(self) -> tuple[int, int]:
+        raise ValueError("a generator runs only once: its rows cannot be counted beforehand.")
+
+
 def as_source(data: Any) -> Source:
     """(X, y), (X, y, sample_weight), a list of such, a function that starts a pass, or a source."""
     if isinstance(data, Source):
         return data
+    if isinstance(data, str | os.PathLike):
+        raise ValueError(
+            f"{os.fspath(data)!r} is a path: open it as srgp.tables.Table({os.fspath(data)!r}, "
+            "target=...), the target being the column to predict."
+        )
     if isinstance(data, tuple) and 2 <= len(data) <= 3:
         return Arrays(*data)
     if callable(data) or isinstance(data, Iterable):

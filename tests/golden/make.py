@@ -1,4 +1,4 @@
-"""Writes the golden file of the current format, and what its model predicts.
+"""Writes the golden files of the current format, and what their models predict.
 
     python tests/golden/make.py
 
@@ -10,11 +10,13 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import srgp
 from srgp import kernels as k
 from srgp import storage
 from srgp.learners import History, Record
+from srgp.tables import Table
 
 HERE = Path(__file__).parent
 
@@ -47,8 +49,37 @@ def content() -> storage.Saved:
     )
 
 
-def main() -> None:
-    """Write the file, and the expected numbers beside it."""
+def regressor() -> tuple[srgp.SparseGPRegressor, pd.DataFrame]:
+    """One as users save it, and rows to ask it about."""
+    rng = np.random.default_rng(22)
+    X = pd.DataFrame(rng.uniform(0, 24, (65, 2)), columns=["hour", "température"])
+    X["load"] = 100.0 + 10.0 * np.sin(X["hour"] / 4.0) + X["température"] + rng.normal(size=65)
+    est = srgp.SparseGPRegressor(
+        n_inducing=6, learner=srgp.SRGP(batch_size=20, epochs=2), adapt=srgp.OnePass(steps=2)
+    )
+    est.fit_source(Table(X[:40], "load"))
+    est.partial_fit_source(Table(X[40:60], "load"))
+    return est, X.iloc[60:, :2]
+
+
+def write_regressor() -> None:
+    """The regressor's file, and what it answers before and after it learned these answers."""
+    est, X = regressor()
+    path = HERE / f"regressor-v{storage.FORMAT}.srgp"
+    est.save(path)
+    mean, deviation = est.predict(X, return_std=True)
+    expected = {
+        "bound": est.bound_,
+        "X": X.to_numpy().tolist(),
+        "mean": mean.tolist(),
+        "deviation": deviation.tolist(),
+        "later": est.partial_fit(X, mean).predict(X).tolist(),
+    }
+    path.with_suffix(".json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def write_model() -> None:
+    """The model's file, and the expected numbers beside it."""
     saved = content()
     assert saved.statistics is not None
     path = HERE / f"model-v{storage.FORMAT}.srgp"
@@ -66,4 +97,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_model()
+    write_regressor()

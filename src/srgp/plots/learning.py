@@ -24,7 +24,7 @@ from srgp.plots.style import (
 
 Quantity: TypeAlias = Literal["bound", "estimate", "rmse", "learning_rate", "refused"]
 NAMES = {
-    "bound": "bound of the log likelihood",
+    "bound": "bound",
     "estimate": "estimate of the bound",
     "rmse": "RMSE on held-out data",
     "learning_rate": "learning rate",
@@ -122,7 +122,8 @@ def parameters_over_time(
         ax.set_title(name, fontsize=NORMAL)
         dress(ax, label, "")
         if few and len(lines) > 1:
-            legend(ax, loc="best", ncols=2)
+            # Beside the curves: in a small panel there is no room among them.
+            legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return panels
 
 

@@ -1,7 +1,7 @@
 """Posteriors of functions of one and two inputs."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,10 @@ from srgp.plots.style import (
     one_output,
     thin,
 )
+from srgp.posterior import Posterior
+
+if TYPE_CHECKING:
+    from srgp.regressor.answers import Answers
 
 
 class Predict(Protocol):
@@ -43,7 +47,7 @@ class Predict(Protocol):
 
 
 def posterior_1d(
-    predict: Predict,
+    predict: "Predict | Answers | Posterior",
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
@@ -56,6 +60,7 @@ def posterior_1d(
 ) -> Axes:
     """Mean and 95 % bands, of the function f and of measurements y, over one input.
 
+    predict is a fitted `SparseGPRegressor`, a `Posterior`, or a function like its `predict`.
     X (N, 1) and y are the data, of which 2000 rows are drawn if there are more; inducing inputs
     (M, 1) are ticks at the bottom. The grid (A, 1) covers X and the inducing inputs if none is
     given. truth is a function of x (A,). Of several outputs, one is drawn. legend=False is for all
@@ -102,7 +107,7 @@ def posterior_1d(
 
 
 def posterior_2d(
-    predict: Predict,
+    predict: "Predict | Answers | Posterior",
     bounds: ArrayLike,
     *,
     X: ArrayLike | None = None,
@@ -113,8 +118,9 @@ def posterior_2d(
 ) -> np.ndarray:
     """Mean and standard deviation of f over two inputs, side by side: an array of two axes.
 
-    bounds ((low, high), (low, high)) of the two inputs; X (N, 2) are drawn as dots, 2000 at most,
-    and inducing inputs (M, 2) as circles; resolution² points are predicted.
+    predict as for `posterior_1d`; bounds ((low, high), (low, high)) of the two inputs; X (N, 2) are
+    drawn as dots, 2000 at most, and inducing inputs (M, 2) as circles; resolution² points are
+    predicted.
 
     >>> import srgp
     >>> from srgp import plots
@@ -153,15 +159,36 @@ def posterior_2d(
     return panels
 
 
-def _predicted(
-    predict: Predict, X: np.ndarray, noise: bool, output: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of one output at X."""
+def _as_predict(predict: Any) -> Predict:
+    """Of a regressor, in its own units, of a posterior, or a function as it is."""
+    from sklearn.utils.validation import check_is_fitted  # takes a second
+
+    from srgp.regressor.answers import Answers
+
+    owner = getattr(predict, "__self__", predict)
+    if isinstance(owner, Answers):
+        check_is_fitted(owner)
+
+        def answer(X: np.ndarray, *, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+            mean, deviation = owner._answer(owner.scaler_.inputs(X), noise)
+            return mean, deviation**2
+
+        return answer
+    if isinstance(predict, Posterior):
+        return predict.predict
     if not callable(predict):
         raise ValueError(
-            f"predict must be a function, predict(X, noise=...) -> mean, variance, not a "
-            f"{type(predict).__name__}: hand in its method, as in posterior.predict."
+            f"predict must be a regressor, a posterior, or a function predict(X, noise=...) -> "
+            f"mean, variance, not a {type(predict).__name__}."
         )
+    return predict
+
+
+def _predicted(
+    predict: Any, X: np.ndarray, noise: bool, output: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of one output at X."""
+    predict = _as_predict(predict)
     mean, variance = (one_output(np.asarray(part), output) for part in predict(X, noise=noise))
     if not mean.shape == variance.shape == (len(X),):
         raise ValueError(

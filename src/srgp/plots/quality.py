@@ -89,12 +89,12 @@ def prediction_vs_truth(
 
     >>> from srgp import plots
     >>> ax = plots.prediction_vs_truth([1.0, 2.0, 3.0], [1.1, 1.9, 3.2])
-    >>> ax.texts[0].get_text()
+    >>> ax.get_title(loc="left")
     'RMSE 0.141'
     """
     text = f"RMSE {metrics.rmse(y, mean):.3g}"
     if variance is not None:
-        text += f"\n95 % covers {100.0 * metrics.coverage(y, mean, variance):.1f} %"
+        text += f", 95 % covers {100.0 * metrics.coverage(y, mean, variance):.1f} %"
     y, mean = np.ravel(y), np.ravel(mean)
     crowded = len(y) > HEXBIN_ROWS
     band = np.zeros(len(y))
@@ -114,6 +114,6 @@ def prediction_vs_truth(
             ax.vlines(y, mean - band, mean + band, color=BLUE, lw=0.5, alpha=0.3)
         ax.plot(y, mean, "o", color=BLUE, alpha=0.7, rasterized=len(y) > SHOWN_ROWS, **dots(y))
     ax.plot(limits, limits, color=ORANGE, lw=0.8)
-    ax.text(0.04, 0.96, text, transform=ax.transAxes, va="top", fontsize=SMALL)
+    ax.set_title(text, fontsize=SMALL, loc="left")
     dress(ax, "measured", "predicted")
     return ax

@@ -88,7 +88,10 @@ def legend(ax: Axes, **options: Any) -> None:
 def legend_above(ax: Axes) -> None:
     """A legend in the upper part of the axes, and room for it there."""
     low, high = ax.dataLim.intervaly
-    ax.update_datalim([(ax.dataLim.x0, high + 0.25 * (high - low))])
+    height = ax.get_window_extent().height / ax.figure.dpi
+    # Two lines of text take half an inch, whatever the size of the picture.
+    room = max(0.25, 0.55 / height)
+    ax.update_datalim([(ax.dataLim.x0, high + room * (high - low))])
     ax.autoscale_view()
     legend(ax, loc="upper center", ncols=3, labelspacing=0.2)
 

@@ -15,6 +15,7 @@ from srgp.linalg import quiet
 from srgp.model import Model
 from srgp.posterior import Posterior, posterior
 from srgp.precision import OnDevice
+from srgp.regressor.choices import check_names
 from srgp.scaling import Scaler
 from srgp.statistics import Statistics
 
@@ -68,12 +69,8 @@ class Answers:
         outputs mean_NAME and deviation_NAME of each target.
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and tuple(table.feature_names) != tuple(names):
-            raise ValueError(
-                f"the table has the features {', '.join(table.feature_names)}, but "
-                f"{', '.join(names)} were learned: open it with these as features."
-            )
+        known = getattr(self, "feature_names_in_", None)
+        check_names(known, table.feature_names, "features")
         count = self.scaler_.y_spread.size
         targets = self.target_names_ or tuple(str(i) for i in range(count))
         endings = [f"_{name}" for name in targets] if self.scaler_.y_spread.ndim else [""]

@@ -1,8 +1,10 @@
 """What a regressor is given by name, and how files hold it."""
 
+import copy
 import dataclasses
 import hashlib
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,7 +17,7 @@ from srgp.learners import SRGP, Auto, Exact, Sites
 from srgp.linalg import levels_to_the_caller
 from srgp.model import describe
 from srgp.onepass import OnePass
-from srgp.sources import Source, as_source, digest
+from srgp.sources import Once, Source, as_source, digest
 from srgp.statistics import Statistics
 
 KERNELS: dict[str, type[Stationary]] = {
@@ -71,7 +73,9 @@ def packed(value: Any) -> Any:
     if isinstance(value, Auto | Exact | OnePass | Sites | SRGP):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"learner": type(value).__name__, "settings": fields}
-    return int(value.randint(2**31 - 1)) if isinstance(value, np.random.RandomState) else value
+    if isinstance(value, np.random.RandomState):
+        return int(copy.deepcopy(value).randint(2**31 - 1))  # saving draws nothing from it
+    return value
 
 
 def unpacked(value: Any) -> Any:
@@ -79,13 +83,23 @@ def unpacked(value: Any) -> Any:
     return LEARNERS[value["learner"]](**value["settings"]) if isinstance(value, dict) else value
 
 
-def as_rows(data: Any, client: Any) -> Source:
-    """Data to learn from: here, or on a cluster."""
+def as_rows(data: Any, client: Any, once: bool = False) -> Source:
+    """Data to learn from: here, or on a cluster; also a generator, where one pass is enough."""
     if client is None:
-        return as_source(data)
+        return Once(data) if once and isinstance(data, Iterator) else as_source(data)
     from srgp.distributed import Partitions
 
     return Partitions.of(data, client)
+
+
+def check_names(known: Any, given: Any, what: str) -> None:
+    """Whether a table names the same columns as the one learned, where both name any."""
+    if known is None or given is None or tuple(known) == tuple(given):
+        return
+    raise ValueError(
+        f"the table has the {what} {', '.join(given)}, but {', '.join(known)} "
+        "were learned: open it with these, in that order."
+    )
 
 
 def job(parameters: dict[str, Any], learner: Any, seed: int, source: Source) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from srgp.regressor.choices import (
     APPROXIMATIONS,
     as_rows,
     beginning,
+    check_names,
     job,
     named,
     packed,
@@ -34,7 +35,13 @@ from srgp.regressor.start import starting_model
 from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
 from srgp.sources import Arrays, Source
-from srgp.statistics import Statistics, rows_for, summarise_source, summarise_weighed
+from srgp.statistics import (
+    Statistics,
+    known_count,
+    rows_for,
+    summarise_source,
+    summarise_weighed,
+)
 
 FOLLOWED = 2000  # rows of a batch that θ follows, at most
 
@@ -116,7 +123,13 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (N, D) and y (N,) or (N, Q); what was learned before is gone."""
-        return self._learn(self._source(X, y, sample_weight, reset=True))
+        before = dict(vars(self))
+        try:
+            return self._learn(self._source(X, y, sample_weight, reset=True))
+        except BaseException:
+            # scikit-learn's checks have taken down names and number of columns already.
+            self.__dict__ = before
+            raise
 
     def fit_source(
         self,
@@ -160,9 +173,18 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         return self._add(self._source(X, y, sample_weight, reset=False))
 
     def partial_fit_source(self, data: Any, client: Any = None) -> Self:
-        """As `partial_fit`, out of core, in one pass; see `fit_source`."""
-        source = as_rows(data, client)
-        return self._add(source) if hasattr(self, "model_") else self.fit_source(source)
+        """As `partial_fit`, out of core, in one pass; see `fit_source`.
+
+        A generator of batches will do, once there is a model. A table must have the columns that
+        were learned, in their order.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit_source(data, client=client)
+        source = as_rows(data, client, once=True)
+        features = getattr(self, "feature_names_in_", None)
+        check_names(features, getattr(source, "feature_names", None), "features")
+        check_names(self.target_names_, getattr(source, "target_names", None), "targets")
+        return self._add(source)
 
     def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take rows out of the posterior that were learned before, as if never seen.
@@ -296,6 +318,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         callback: Callback | None = None,
         checkpoint: storage.Checkpoint | None = None,
     ) -> Self:
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise ValueError(f"standardize must be True or False, got {self.standardize!r}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         approximation, learner = self._approximation(), self._learner()
         if checkpoint is not None:
@@ -357,7 +381,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         weight = self.forgetting * self.weight_seen_
         past = self.forgetting * self.statistics_
         at = Followed(self.model_, past, getattr(self, "_memory", None))
-        rows = rows_for(self.model_, source.count(), at_most=self.batch_size or FOLLOWED)
+        most = self.batch_size or FOLLOWED
+        rows = rows_for(self.model_, known_count(source) or most, at_most=most)
         with quiet():
             for X, y, w in Scaled(source, self.scaler_).batches(rows):
                 n = float((w > 0.0).sum())
