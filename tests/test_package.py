@@ -1,8 +1,10 @@
 """The package as a whole: layers, light import, scoped precision, compilation, public names."""
 
 import ast
+import dataclasses
 import importlib
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -217,3 +219,27 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     }
     assert len(runs) == 1
     assert len(runs.pop().strip()) == 32
+
+
+def test_models_keep_arrays_of_their_own() -> None:
+    """In-place changes of what was handed in change nothing, and what is kept cannot be changed."""
+    p = problem()
+    mine = [np.array(v) for v in (p.R, 0.2, [0.5, 0.8], 1.3, 2.0)]
+    R, noise, lengthscales, variance, rate = mine
+    kernel = k.SE(variance, lengthscales) + k.Function(
+        lambda x, z, rate: rate * jnp.dot(x, z), {"rate": rate}
+    )
+    model = srgp.Model(kernel, noise, R)
+    full = srgp.FullGP(kernel, noise, R, R[:, 0])
+    before, fingerprint = model.kernel(p.X), model.fingerprint
+    expected = full.log_likelihood
+    for array in mine:
+        array *= 5.0
+    np.testing.assert_array_equal(model.inducing, p.R)
+    np.testing.assert_array_equal(model.kernel(p.X), before)
+    assert model.replace().fingerprint == fingerprint
+    assert dataclasses.replace(full).log_likelihood == expected
+    for kept in (*jax.tree.leaves(model), full.X, full.y, full.noise, full.sample_weight):
+        assert not kept.flags.writeable
+    plain = model.replace(kernel=kernel.left)
+    assert pickle.loads(pickle.dumps(plain)).fingerprint == plain.fingerprint

@@ -34,6 +34,13 @@ def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     return array
 
 
+def kept(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change: what becomes of the user's own array later does no harm."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
+
+
 def as_inputs(X: ArrayLike, name: str = "X", columns: int | None = None) -> np.ndarray:
     """Inputs of shape (N, D), N ≥ 1."""
     array = as_floats(X, name)

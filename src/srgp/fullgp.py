@@ -10,7 +10,15 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from srgp.checks import as_inputs, as_positive, as_targets, as_weights, finite, shared_variance
+from srgp.checks import (
+    as_inputs,
+    as_positive,
+    as_targets,
+    as_weights,
+    finite,
+    kept,
+    shared_variance,
+)
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
 from srgp.linalg import cholesky, log_determinant, report_jitter, sample_normal
@@ -49,7 +57,7 @@ class FullGP:
             raise ValueError(f"noise must be one number, the variance σ², got shape {noise.shape}.")
         checked = {"noise": noise, "X": X[seen], "y": y[seen], "sample_weight": weights[seen]}
         for name, value in checked.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, kept(value))
 
     @functools.cached_property
     @double

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from srgp import pytree
 from srgp.approximations import VFE, Approximation
-from srgp.checks import as_inputs, as_positive
+from srgp.checks import as_inputs, as_positive, kept
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
@@ -79,8 +79,8 @@ class Model(OnDevice):
         noise = as_positive(self.noise, "noise (the variance σ²)")
         if noise.ndim:
             raise ValueError(f"noise must be one number, the variance σ², got shape {noise.shape}.")
-        object.__setattr__(self, "noise", noise)
-        object.__setattr__(self, "inducing", as_inputs(self.inducing, "inducing"))
+        object.__setattr__(self, "noise", kept(noise))
+        object.__setattr__(self, "inducing", kept(as_inputs(self.inducing, "inducing")))
         # Traces the kernel without computing it: lengthscales that do not fit are named here.
         jax.eval_shape(_covariance, self.kernel, self.inducing)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Key
 
 from srgp import pytree
-from srgp.checks import as_floats, as_positive
+from srgp.checks import as_floats, as_positive, kept
 from srgp.precision import Array, Scalar, double, to_host
 
 # A number or array when the kernel is made; a float64 array, or a traced one, ever after.
@@ -200,7 +200,7 @@ def _as_parameters(value: Any, name: str, check: Callable[[Any, str], np.ndarray
         return value
     if isinstance(value, dict):
         return {key: _as_parameters(v, f"{name} {key!r}", check) for key, v in value.items()}
-    return check(value, name)
+    return kept(check(value, name))
 
 
 def _as_kernel(value: "Kernel | float") -> Kernel:
