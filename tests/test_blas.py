@@ -1,12 +1,16 @@
 """BLAS through its addresses: against SciPy, and refusing what it would misread."""
 
+import threading
+
 import numpy as np
 import pytest
 import scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import srgp
 from srgp import blas, statistics
 from srgp.approximations import Approximation
+from srgp.linalg import quiet_blas
 
 
 @pytest.mark.parametrize(("B", "M"), [(1, 1), (3, 7), (200, 5)])
@@ -59,3 +63,30 @@ def test_sums_do_not_depend_on_the_number_of_cores(
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def test_blas_gets_its_threads_back_after_the_last_who_held_it() -> None:
+    """Two threads that overlap: the first to enter is the first to leave."""
+
+    def threads() -> set[int]:
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+    entered, left, seen = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with quiet_blas():
+            entered.set()
+            left.wait()
+            with quiet_blas():
+                pass
+            seen.append(threads())
+
+    with threadpool_limits(2, user_api="blas"):
+        thread = threading.Thread(target=other)
+        with quiet_blas():
+            thread.start()
+            entered.wait()
+        left.set()
+        thread.join()
+        assert seen == [{1}]
+        assert threads() == {2}

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -156,16 +157,55 @@ def assemble(rows: tuple[Float[Array, "_ _"], ...]) -> Float[Array, "M M"]:
 def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas")
 
 
-def quiet_blas() -> AbstractContextManager[Any]:
-    """Factorisations on one thread, as long as this lasts.
+def _listen() -> None:
+    """Let any thread set BLAS's threads: threadpoolctl, from 3.8, hears the first one only."""
+    import threadpoolctl
+
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+class _OneThread:
+    """Holds BLAS to one thread from the first that enters to the last that leaves.
+
+    The number of threads is one setting for the whole process: each on their own, those who overlap
+    would take one another's setting for the user's.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._users: Any = None  # setting, given back by the last
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                _listen()
+                self._users = _blas().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                _listen()
+                self._users.restore_original_limits()
+                _listen()
+
+
+_one_thread = _OneThread()
+
+
+def quiet_blas() -> AbstractContextManager[None]:
+    """Factorisations on one thread, as long as this lasts in any thread; it may be nested.
 
     The threads of LAPACK's library wait busily after each call, for longer than a step of learning
     takes, on the cores that matrix products need.
     """
-    return _blas().limit(limits=1, user_api="blas")
+    return _one_thread
 
 
 @contextmanager
