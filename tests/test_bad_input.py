@@ -1,6 +1,7 @@
 """Bad input: a ValueError that says what is wrong, and nothing changed."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,13 @@ BAD_DATA: list[tuple[Any, Any, Any, str]] = [
     (P.X, P.y[:, None, None], None, "y must have shape"),
     (P.X, np.empty((40, 0)), None, "y must have shape"),
     ([["a", "b"]] * 40, P.y, None, "numeric"),
+    (P.X.astype(str), P.y, None, "X must be numeric.*no number"),
+    (P.X.astype("S"), P.y, None, "X must be numeric.*no number"),
+    (P.X.astype(str).astype(object), P.y, None, "X must be numeric.*no number"),
+    (P.X.astype(complex).astype(object), P.y, None, "X must be numeric"),
+    ([[10**400, 1]] * 40, P.y, None, "X must be numeric.*too large"),
+    (np.ma.masked_greater(P.X, 1.9), P.y, None, r"X is masked at index \("),
+    (P.X, np.ma.masked_array(P.y, np.arange(40) == 5), None, "y is masked at index 5"),
     (P.X, P.y, -P.weights, "must not be negative"),
     (P.X, P.y, P.weights[:-1], "sample_weight must have shape"),
     (P.X, P.y, with_nan(P.weights, 2), "sample_weight holds nan at index 2"),
@@ -58,13 +66,39 @@ def test_bad_data_is_refused_and_changes_nothing(
         ([0.0, 0.0], np.inf, None, "y holds inf"),
         ([0.0], 1.0, None, "X has 1 columns"),
         ([0.0, 0.0, 0.0], 1.0, None, "X has 3 columns"),
-        ([0.0, 0.0], "high", None, "y must be numeric"),
+        ([0.0, 0.0], "high", None, "y must be"),
+        ([0.0, 0.0], "1.0", None, "y must be"),
+        ([0.0, 0.0], 1j, None, "y "),
+        ([0.0, 0.0], None, None, "y "),
+        ([0.0, 0.0], np.datetime64("2020-01-01"), None, "y "),
+        ([0.0, 0.0], np.ma.masked, None, "y "),
+        ([1j, 0.0], 1.0, None, "not of real numbers"),
+        (["0.0", "1.0"], 1.0, None, "X must be numeric"),
+        (np.array(["2020", "2021"], "M8[Y]"), 1.0, None, "not of real numbers"),
+        (np.array([1, 2], "m8[s]"), 1.0, None, "not of real numbers"),
+        (np.ma.masked_array([0.0, 1.0], [False, True]), 1.0, None, "X is masked at index 1"),
         ([0.0, 0.0], 1.0, -1.0, "must not be negative"),
+        ([0.0, 0.0], 1.0, "1.0", "sample_weight must be numeric"),
     ],
 )
 def test_a_bad_single_sample(x: Any, y: Any, weight: Any, message: str) -> None:
+    f = srgp.Filter.start(MODEL)
     with pytest.raises(ValueError, match=message):
-        srgp.Filter.start(MODEL).update(x, y, weight)
+        f.update(x, y, weight)
+    if weight is None:
+        with pytest.raises(ValueError, match=message):
+            f.tested(x, y)
+        with pytest.raises(ValueError):
+            srgp.streams.OnlineGP(MODEL).learn_one(x, y)
+
+
+def test_a_sample_of_any_kind_of_number() -> None:
+    f = srgp.Filter.start(MODEL)
+    expected = f.update(np.array([1.0, 0.0]), 1.0).log_bound
+    for x in ([1, 0], np.float32([1, 0]), np.array([True, False]), np.array([1.0, 0.0], object)):
+        for y in (1, True, np.float32(1), np.array(1), Fraction(1)):
+            for found in (f.update(x, y), f.tested(x, y)[2]):
+                assert found.log_bound == pytest.approx(expected, rel=1e-14)  # rounding alone
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,33 @@
 """What users hand in: turned into float64 arrays, or refused with a sentence on what to do."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 CHUNK = 65536
+# Booleans, integers and floats. Of times float64 would take the integers, of complex numbers half.
+REAL = "biuf"
+UNREAL = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
 
 
 def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as a finite float64 array, or a ValueError that names the first bad entry."""
     raw = np.asarray(values) if not isinstance(values, np.ndarray) else values
-    if raw.dtype.kind in "cmM":  # float64 would take their integers, or half of them
+    if np.ma.is_masked(raw):
+        place = _first(np.ma.getmaskarray(raw))
+        raise ValueError(f"{name} is masked at index {place}; remove or impute such rows first.")
+    if raw.dtype.kind in "cmM":
         raise ValueError(
             f"{name} is of type {raw.dtype}, not of real numbers. Turn times into numbers in a "
             "unit of your choice, such as hours since the first row."
         )
     try:
+        if raw.dtype.kind not in REAL:
+            raw = _real_objects(raw)
         array = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must be numeric, but cannot be converted to float64: {error}. "
             "Encode or drop the columns that are not numbers."
@@ -26,12 +35,35 @@ def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     rows = np.atleast_1d(array)
     # Chunk by chunk: no array of flags as long as the data.
     if not all(np.isfinite(rows[i : i + CHUNK]).all() for i in range(0, len(rows), CHUNK)):
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        place = _first(~np.isfinite(array))
         raise ValueError(
-            f"{name} holds {array[where]} at index {where if len(where) != 1 else where[0]}; "
-            "remove or impute such rows first."
+            f"{name} holds {array[place]} at index {place}; remove or impute such rows first."
         )
     return array
+
+
+def _first(flags: np.ndarray) -> Any:
+    """Where the first of them is set, as an index."""
+    where = tuple(int(i) for i in np.argwhere(flags)[0])
+    return where[0] if len(where) == 1 else where
+
+
+def _real_objects(raw: np.ndarray) -> np.ndarray:
+    """Python objects as they are, but for those that float64 would read numbers into."""
+    for value in raw.flat:
+        if isinstance(value, UNREAL):
+            raise ValueError(f"{value!r} is no number")
+    return raw
+
+
+def as_number(value: Any, name: str) -> float:
+    """One number; which of them will do, NaN and infinity among them, the caller says."""
+    try:
+        array = np.asarray(value)
+        valid = array.ndim == 0 and array.dtype.kind in REAL + "O" and not np.ma.is_masked(value)
+        return float(value if valid else None)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be one number, got {value!r}.") from None
 
 
 def kept(array: np.ndarray) -> np.ndarray:

@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation
 from srgp.bound import report_weights, terms
-from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
+from srgp.checks import (
+    REAL,
+    as_floats,
+    as_inputs,
+    as_number,
+    as_targets,
+    as_weights,
+    finite,
+    padded_blocks,
+)
 from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
 from srgp.model import Basis, Model
 from srgp.moving import check_comparable, noise_ratio, scatter, transfer
@@ -29,6 +38,11 @@ BLOCK = 128
 GROUP = 16
 # Weights of a sample for which no square or ratio can overflow.
 USUAL = (1e-100, 1e100)
+
+
+# What a sample mostly comes as; anything else is looked at before float64 makes a number of it.
+ROWS = frozenset({np.ndarray, list, tuple})
+NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
 
 
 class State(NamedTuple):
@@ -109,20 +123,32 @@ class Filter(OnDevice):
         return self._at(state)
 
     def _update_one(self, x: Any, y: Any, weight: Any) -> Self:
-        # One array, one check, one transfer: microseconds count here.
-        sample = np.empty(self.model.inducing.shape[1] + 2)
-        try:
-            sample[:-2], sample[-2], sample[-1] = x, y, weight
-            # NaN and infinity survive the product; what merely overflows takes the slow way, too.
-            valid = math.isfinite(sample.dot(sample)) and sample[-1] >= 0.0
-        except (TypeError, ValueError):
-            valid = False
-        if not valid or len(x) != len(sample) - 2 or self.state.mean.ndim > 1:
+        sample = self._as_sample(x, y, weight)
+        if sample is None or self.state.mean.ndim > 1:
             # The same sample as a batch of one, whose checks say what is wrong with it.
-            return self._update_many([x], [y], np.reshape(weight, (1,)))
+            X, Y = as_floats(x, "X")[None], as_floats(y, "y")[None]
+            return self._update_many(X, Y, np.reshape(weight, (1,)))
         if self._on_host and USUAL[0] < sample[-1] < USUAL[1]:
             return self._after(self._single(sample))
         return self._compiled(sample)
+
+    def _as_sample(self, x: Any, y: Any, weight: Any = 1.0) -> np.ndarray | None:
+        """x, y and weight in one array, or None where a batch's checks have to look at them."""
+        # One array, one check, one transfer: microseconds count here.
+        sample = np.empty(self.model.inducing.shape[1] + 2)
+        if type(x) not in ROWS or type(y) not in NUMBERS or type(weight) not in NUMBERS:
+            x, y, weight = as_floats(x, "X"), as_floats(y, "y"), as_floats(weight, "sample_weight")
+            if y.ndim or weight.ndim:
+                return None
+        row = np.asarray(x)
+        if row.dtype.kind not in REAL or len(row) != len(sample) - 2:
+            return None
+        try:
+            sample[:-2], sample[-2], sample[-1] = row, y, weight
+        except (ValueError, OverflowError):
+            return None
+        # NaN and infinity survive the product; what merely overflows takes the slow way, too.
+        return sample if math.isfinite(sample.dot(sample)) and sample[-1] >= 0.0 else None
 
     @property
     def _on_host(self) -> bool:
@@ -153,10 +179,10 @@ class Filter(OnDevice):
         >>> mean, variance, f.predict([[0.0]])[0]
         (0.0, 2.0, array([1.]))
         """
-        sample = np.append(np.asarray(x, dtype=np.float64), (y, 1.0))
-        if sample.shape != (self.model.inducing.shape[1] + 2,) or not np.isfinite(sample).all():
-            as_inputs(np.asarray(x)[None], columns=self.model.inducing.shape[1])
-            as_targets([y], 1)
+        sample = self._as_sample(x, y)
+        if sample is None:
+            (row,) = as_inputs(as_floats(x, "X")[None], columns=self.model.inducing.shape[1])
+            sample = np.append(row, (*as_targets([as_number(y, "y")], 1), 1.0))
         if self.state.mean.ndim > 1:
             raise ValueError("tested learns one output; use predict and update for several.")
         if self._on_host:

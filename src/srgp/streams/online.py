@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from srgp.checks import as_count, as_inputs, as_targets
+from srgp.checks import as_count, as_floats, as_inputs, as_number, as_targets
 from srgp.filtering import Filter
 from srgp.model import Model
 from srgp.onepass import OnePass
@@ -96,7 +96,7 @@ class OnlineGP:
 
     def learn_one(self, x: ArrayLike, y: float) -> None:
         """Predict one row x (D,), score the prediction, and learn y."""
-        X, Y = self._checked(np.asarray(x, dtype=np.float64)[None], [y])
+        X, Y = self._checked(as_floats(x, "x")[None], [as_number(y, "y")])
         if not self._filters:
             self._hold(X, Y)
             return
@@ -144,7 +144,7 @@ class OnlineGP:
 
     def predict_one(self, x: ArrayLike) -> tuple[float, float]:
         """Mean and deviation of a measurement at x (D,)."""
-        mean, deviation = self.predict_many(np.asarray(x, dtype=np.float64)[None])
+        mean, deviation = self.predict_many(as_floats(x, "x")[None])
         return float(mean[0]), float(deviation[0])
 
     def predict_many(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
