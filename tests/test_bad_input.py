@@ -199,6 +199,15 @@ def test_prediction_refuses_bad_points() -> None:
             use([[0.0]])
         with pytest.raises(ValueError, match="X holds nan"):
             use([[0.0, np.nan]])
-    for n in (0, -1, 1.5):
-        with pytest.raises(ValueError, match="whole number"):
-            post.sample(0, P.Xs, n)  # type: ignore[arg-type]
+    full = srgp.FullGP(k.SE(), 1.0, P.X, P.y)
+    for gp in (post, full):
+        for n in (0, -1, 1.5):
+            with pytest.raises(ValueError, match="whole number"):
+                gp.sample(0, P.Xs, n)  # type: ignore[arg-type]
+        for key in ("a", 1.5, None, 2**70):
+            with pytest.raises(ValueError, match="a seed is"):
+                gp.sample(key, P.Xs)  # type: ignore[arg-type]
+        for use in (gp.predict, gp.covariance, lambda X, noise, gp=gp: gp.sample(0, X, 1, noise)):
+            for noise in (-1.0, np.nan, np.inf, None, "a", 1j, np.ones(11)):
+                with pytest.raises(ValueError, match="noise"):
+                    use(P.Xs, noise=noise)

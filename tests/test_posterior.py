@@ -125,3 +125,15 @@ def test_full_gp_samples() -> None:
     gp = srgp.FullGP(k.SE(), P.noise, P.X, P.y)
     draws = gp.sample(0, P.Xs, DRAWS)
     assert_moments(draws, gp.predict(P.Xs)[0], gp.covariance(P.Xs), slack=0.0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.7, np.float32(0.5), 1])
+def test_a_measurement_may_have_a_noise_of_its_own(noise: float) -> None:
+    p = problem()
+    model = srgp.Model(k.SE(), p.noise, p.R)
+    post = srgp.posterior(model, srgp.summarise(model, p.X, p.y))
+    for gp in (post, srgp.FullGP(k.SE(), p.noise, p.X, p.y)):
+        added = gp.predict(p.Xs, noise=noise)[1] - gp.predict(p.Xs)[1]
+        np.testing.assert_allclose(added, noise, atol=1e-15)  # rounding of variances about 1
+        added = gp.covariance(p.Xs, noise=noise) - gp.covariance(p.Xs)
+        np.testing.assert_allclose(added, noise * np.eye(len(p.Xs)), atol=1e-15)

@@ -58,12 +58,23 @@ def _real_objects(raw: np.ndarray) -> np.ndarray:
 
 def as_number(value: Any, name: str) -> float:
     """One number; which of them will do, NaN and infinity among them, the caller says."""
+    array = np.asarray(value)
     try:
-        array = np.asarray(value)
-        valid = array.ndim == 0 and array.dtype.kind in REAL + "O" and not np.ma.is_masked(value)
-        return float(value if valid else None)
+        if array.ndim == 0 and array.dtype.kind in REAL + "O" and not np.ma.is_masked(value):
+            return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be one number, got {value!r}.") from None
+        pass
+    raise ValueError(f"{name} must be one number, got {value!r}.")
+
+
+def as_added(noise: bool | float, own: np.ndarray) -> np.ndarray:
+    """The variance that a measurement adds: the model's own, none, or one that is given."""
+    if isinstance(noise, bool | np.bool_):
+        return own if noise else np.zeros(())
+    added = as_number(noise, "noise (True, False or a variance ≥ 0)")
+    if not 0.0 <= added < np.inf:
+        raise ValueError(f"noise must be True, False or a variance ≥ 0, got {added}.")
+    return np.asarray(added)
 
 
 def kept(array: np.ndarray) -> np.ndarray:

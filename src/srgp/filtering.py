@@ -209,7 +209,7 @@ class Filter(OnDevice):
         """The current posterior, with covariances and samples."""
         return Posterior(self.model, self.state.mean, self.state.root)
 
-    def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, X: ArrayLike, noise: bool | float = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance at X (A, D), as `Posterior.predict`."""
         return self.posterior.predict(X, noise)
 

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.checks import (
+    as_added,
+    as_count,
     as_inputs,
     as_positive,
     as_targets,
@@ -84,27 +86,34 @@ class FullGP:
         return float(finite(np.asarray(value), "the log likelihood"))
 
     @double
-    def predict(self, X: ArrayLike, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance at X (A, D), each of shape (A,), or (A, Q) for Q outputs."""
+    def predict(self, X: ArrayLike, noise: bool | float = False) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance at X (A, D), each of shape (A,), or (A, Q) for Q outputs.
+
+        noise=False: of the latent f; noise=True: of a new measurement y, with σ²; a number: of one
+        with this noise variance.
+        """
+        added = as_added(noise, self.noise)
         X = as_inputs(X, columns=self.X.shape[1])
         found, half = _predict(self.kernel, self.X, *self._factor, X)
         variance = np.maximum(self.kernel.diagonal(X) - np.sum(np.asarray(half) ** 2, 0), 0.0)
-        variance = variance + (self.noise if noise else 0.0)
         mean = np.array(found)
-        variance = shared_variance(variance, mean)
+        variance = shared_variance(variance + added, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
     @double
-    def covariance(self, X: ArrayLike, noise: bool = False) -> np.ndarray:
-        """Joint covariance (A, A) at X (A, D)."""
+    def covariance(self, X: ArrayLike, noise: bool | float = False) -> np.ndarray:
+        """Joint covariance (A, A) at X (A, D). noise: as for `predict`."""
+        added = as_added(noise, self.noise)
         X = as_inputs(X, columns=self.X.shape[1])
         half = np.asarray(_predict(self.kernel, self.X, *self._factor, X)[1])
-        added = (self.noise if noise else 0.0) * np.eye(len(X))
-        return finite(self.kernel(X) - half.T @ half + added, "the covariance")
+        return finite(self.kernel(X) - half.T @ half + added * np.eye(len(X)), "the covariance")
 
     @double
-    def sample(self, key: Seed, X: ArrayLike, n: int = 1, noise: bool = False) -> np.ndarray:
-        """n joint draws at X: shape (n, A), or (n, A, Q)."""
+    def sample(
+        self, key: Seed, X: ArrayLike, n: int = 1, noise: bool | float = False
+    ) -> np.ndarray:
+        """n joint draws at X: shape (n, A), or (n, A, Q). noise: as for `predict`."""
+        n = as_count(n, "n")
         X = as_inputs(X, columns=self.X.shape[1])
         mean = _predict(self.kernel, self.X, *self._factor, X)[0]
         draws = sample_normal(as_key(key), mean, jnp.asarray(self.covariance(X, noise)), n)

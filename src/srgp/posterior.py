@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import Approximation, unexplained
 from srgp.bound import compiled_terms, report_weights
-from srgp.checks import as_count, as_inputs, finite, padded_blocks, shared_variance
+from srgp.checks import as_added, as_count, as_inputs, finite, padded_blocks, shared_variance
 from srgp.compiled import quick_jit
 from srgp.kernels.nonstationary import noise_at
 from srgp.linalg import sample_normal
@@ -52,7 +52,7 @@ class Posterior(OnDevice):
         noise=False: of the latent f; noise=True: of a new measurement y, with the model's σ²; a
         number: of one with this noise variance.
         """
-        added = self._added(noise)
+        added = as_added(noise, self.model.noise)
         X = self._inputs(X)
         single = self.model.single if len(X) == 1 and np.ndim(self._mean) == 1 else None
         if single is not None:
@@ -127,16 +127,8 @@ class Posterior(OnDevice):
     def _inputs(self, X: ArrayLike) -> np.ndarray:
         return as_inputs(X, columns=self.model.inducing.shape[1])
 
-    def _added(self, noise: bool | float) -> np.ndarray:
-        """The variance that a measurement adds."""
-        if isinstance(noise, bool | np.bool_):
-            return np.asarray(self.model.noise) if noise else np.zeros(())
-        if not (np.isfinite(noise) and noise >= 0.0):
-            raise ValueError(f"noise must be True, False or a variance ≥ 0, got {noise}.")
-        return np.asarray(noise, np.float64)
-
     def _joint(self, X: np.ndarray, noise: bool | float) -> tuple[jax.Array, jax.Array]:
-        added = self._added(noise)
+        added = as_added(noise, self.model.noise)
         return _joint(self.model.approximation, self.model.basis, self._mean, self._root, X, added)
 
     def __repr__(self) -> str:

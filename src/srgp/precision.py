@@ -8,6 +8,7 @@ JAX operation can silently truncate.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -57,9 +58,12 @@ def as_key(seed: Seed) -> Key[jax.Array, ""]:
     """A JAX random key from an integer seed; a key is passed on as it is."""
     if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         return seed
-    if np.shape(seed) == (2,):  # the older kind of key, jax.random.PRNGKey
-        return jax.random.wrap_key_data(jnp.asarray(seed, dtype=jnp.uint32))
-    return jax.random.key(seed)
+    try:
+        if np.shape(seed) == (2,):  # the older kind of key, jax.random.PRNGKey
+            return jax.random.wrap_key_data(jnp.asarray(seed, dtype=jnp.uint32))
+        return jax.random.key(seed if isinstance(seed, jax.Array) else operator.index(seed))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a seed is a whole number or a JAX key, got {seed!r}.") from error
 
 
 class OnDevice:
