@@ -158,15 +158,56 @@ def test_a_kernel_of_ones_own_as_class_and_as_function() -> None:
         (lambda: k.SE(lengthscales="long"), "numeric"),
         (lambda: k.SE(active_dims=[0, 0]), "distinct"),
         (lambda: k.SE(active_dims=[]), "active_dims"),
+        (lambda: k.SE(active_dims=[-1]), "counted from 0"),
+        (lambda: k.SE(active_dims=[True, False]), "column numbers"),
+        (lambda: k.SE(active_dims=[0.5]), "column numbers"),
+        (lambda: k.SE(active_dims=["a"]), "column numbers"),
+        (lambda: k.SE(active_dims=slice(0, 1)), "column numbers"),
+        (lambda: k.SE(active_dims=[[0, 1]]), "column numbers"),
+        (lambda: k.SE(variance=[1.3]), r"SE's variance must be one number, got shape \(1,\)"),
+        (lambda: k.SE(variance=np.ones(5)), "one number"),
+        (lambda: k.RationalQuadratic(mixture=[1.0, 2.0]), "mixture must be one number"),
+        (lambda: k.Polynomial(offset=[1.0]), "offset must be one number"),
+        (lambda: k.Constant([1.0, 2.0]), "Constant's variance must be one number"),
+        (lambda: k.White([1.0, 2.0]), "White's variance must be one number"),
+        (lambda: k.SE() * [1.0, 2.0], "one number"),  # type: ignore[operator]
+        (lambda: k.SE(lengthscales=[[1.0, 1.0]]), "one for each input"),
+        (lambda: k.Linear(variance=[[1.0, 1.0]]), "one for each input"),
+        (lambda: k.Periodic(period=[[1.0, 1.0]]), "one for each input"),
         (lambda: k.SE(active_dims=[2])(np.ones((3, 2))), "column 2"),
         (lambda: k.SE(lengthscales=[1.0] * 3)(np.ones((3, 2))), "give one lengthscale, or 2"),
         (lambda: k.Linear(variance=[1.0] * 3)(np.ones((3, 2))), "give one variance, or 2"),
         (lambda: k.Periodic(period=[1.0] * 3)(np.ones((3, 2))), "3 periods"),
         (lambda: k.Polynomial(degree=0), "degree"),
         (lambda: k.SE()(np.ones(3)), "shape"),
+        (lambda: k.SE()([[np.nan]]), "X holds nan"),
+        (lambda: k.SE()([[0.0]], [[np.inf]]), "Z holds inf"),
+        (lambda: k.SE()([[1j]]), "not of real numbers"),
+        (lambda: k.SE().diagonal([[np.nan]]), "X holds nan"),
         (lambda: -2.0 * k.SE(), "positive"),
     ],
 )
 def test_what_is_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", [k.SE, k.Periodic, k.White, k.Linear])
+def test_points_of_different_inputs_are_refused(kind: type[k.Kernel]) -> None:
+    with pytest.raises(ValueError, match="X has 1 columns and Z has 2"):
+        kind()([[0.0]], [[0.0, 1.0]])
+
+
+def test_active_dims_are_column_numbers_or_one() -> None:
+    assert k.SE(active_dims=1).active_dims == k.SE(active_dims=np.array([1])).active_dims == (1,)
+    assert k.SE(active_dims=(2, 0)).active_dims == (2, 0)
+
+
+def test_own_parameters_have_any_shape() -> None:
+    class Quadratic(k.Kernel):
+        weights: k.Parameter = 1.0
+
+        def pair(self, x: jax.Array, z: jax.Array) -> jax.Array:
+            return x @ self.weights @ z
+
+    assert Quadratic(np.eye(2) + 1.0)([[1.0, 2.0]]).item() == 14.0

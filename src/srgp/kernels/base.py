@@ -47,7 +47,19 @@ def real(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     return dataclasses.field(default=default, metadata={"positive": False}, **options)
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, real))
+def scalar(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """A positive parameter that is one number."""
+    return dataclasses.field(default=default, metadata={"most_axes": 0}, **options)
+
+
+def per_input(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """A positive parameter that is one number, or one for each input."""
+    return dataclasses.field(default=default, metadata={"most_axes": 1}, **options)
+
+
+@dataclass_transform(
+    frozen_default=True, eq_default=False, field_specifiers=(static, real, scalar, per_input)
+)
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Kernel:
     """A covariance function k(x, z). Subclass it, name the parameters, write one pair of points.
@@ -89,15 +101,13 @@ class Kernel:
 
     def __post_init__(self) -> None:
         if self.active_dims is not None:
-            dims = tuple(int(d) for d in self.active_dims)
-            if not dims or min(dims) < 0 or len(set(dims)) < len(dims):
-                raise ValueError(f"active_dims must be distinct column numbers, got {dims}.")
-            object.__setattr__(self, "active_dims", dims)
+            object.__setattr__(self, "active_dims", _as_columns(self.active_dims))
         for field in dataclasses.fields(self):
             if field.name in self._data:
                 check = as_positive if field.metadata.get("positive", True) else as_floats
                 where = f"{type(self).__name__}'s {field.name}"
                 value = _as_parameters(getattr(self, field.name), where, check)
+                _check_axes(value, where, field.metadata.get("most_axes", np.inf))
                 object.__setattr__(self, field.name, value)
 
     # -- what a kernel computes ---------------------------------------------------------------
@@ -105,13 +115,19 @@ class Kernel:
     @double
     def __call__(self, X: Any, Z: Any = None) -> np.ndarray:
         """The matrix k(X, Z) of shape (N, M); Z = X if left out."""
-        X = _as_points(X)
-        return to_host(self.covariance(X, X if Z is None else _as_points(Z)))
+        X = _as_points(X, "X")
+        Z = X if Z is None else _as_points(Z, "Z")
+        if X.shape[1] != Z.shape[1]:
+            raise ValueError(
+                f"X has {X.shape[1]} columns and Z has {Z.shape[1]}: a kernel compares points of "
+                "the same inputs."
+            )
+        return to_host(self.covariance(X, Z))
 
     @double
     def diagonal(self, X: Any) -> np.ndarray:
         """The variances k(x_i, x_i), without the rest of the matrix."""
-        return to_host(self.variance_at(_as_points(X)))
+        return to_host(self.variance_at(_as_points(X, "X")))
 
     def covariance(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """k(X, Z) on all columns, for use inside compiled code."""
@@ -203,16 +219,34 @@ def _as_parameters(value: Any, name: str, check: Callable[[Any, str], np.ndarray
     return kept(check(value, name))
 
 
+def _check_axes(value: Any, name: str, most: float) -> None:
+    if np.ndim(value) > most:
+        wanted = "one number" if most == 0 else "one number, or one for each input"
+        raise ValueError(f"{name} must be {wanted}, got shape {np.shape(value)}.")
+
+
 def _as_kernel(value: "Kernel | float") -> Kernel:
     return value if isinstance(value, Kernel) else Constant(variance=value)
 
 
-def _as_points(X: Any) -> Array:
-    if not isinstance(X, jax.core.Tracer):
-        X = np.asarray(X, dtype=np.float64)
-    if X.ndim != 2:
-        raise ValueError(f"a kernel takes points of shape (rows, inputs), got {X.shape}.")
-    return X
+def _as_columns(dims: Any) -> tuple[int, ...]:
+    """Column numbers, or one of them."""
+    array = np.atleast_1d(dims)
+    if array.dtype.kind not in "iu" or array.ndim > 1 or (array < 0).any():
+        raise ValueError(f"active_dims must be column numbers, counted from 0, got {dims!r}.")
+    columns = tuple(array.tolist())
+    if not columns or len(set(columns)) < len(columns):
+        raise ValueError(f"active_dims must be distinct column numbers, got {columns}.")
+    return columns
+
+
+def _as_points(X: Any, name: str) -> Array:
+    points: Any = X if isinstance(X, jax.core.Tracer) else as_floats(X, name)
+    if points.ndim != 2:
+        raise ValueError(
+            f"a kernel takes points of shape (rows, inputs), but {name} has {points.shape}."
+        )
+    return points
 
 
 def _show(value: Any) -> Any:
@@ -291,7 +325,7 @@ class Constant(Kernel):
     array([[2., 2.]])
     """
 
-    variance: Parameter = 1.0
+    variance: Parameter = scalar(default=1.0)
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """v everywhere."""

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from srgp.kernels.base import Kernel, Parameter, static
+from srgp.kernels.base import Kernel, Parameter, per_input, scalar, static
 from srgp.precision import Array
 
 
@@ -16,7 +16,7 @@ class Linear(Kernel):
     array([[7.]])
     """
 
-    variance: Parameter = 1.0
+    variance: Parameter = per_input(default=1.0)
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """X Diag(v) Zᵀ."""
@@ -42,8 +42,8 @@ class Polynomial(Kernel):
     array([[9.]])
     """
 
-    variance: Parameter = 1.0
-    offset: Parameter = 1.0
+    variance: Parameter = per_input(default=1.0)
+    offset: Parameter = scalar(default=1.0)
     degree: int = static(default=2)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class White(Kernel):
     array([[0.1, 0. ]])
     """
 
-    variance: Parameter = 1.0
+    variance: Parameter = scalar(default=1.0)
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """v [x_i = z_j]."""

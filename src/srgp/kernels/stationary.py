@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from srgp.kernels.base import Kernel, Parameter
+from srgp.kernels.base import Kernel, Parameter, per_input, scalar
 from srgp.precision import Array, namespace
 
 # Up to here the sum over input dimensions is unrolled, which the compiler vectorises best.
@@ -28,8 +28,8 @@ class Stationary(Kernel):
     array([[1.]])
     """
 
-    variance: Parameter = 1.0
-    lengthscales: Parameter = 1.0
+    variance: Parameter = scalar(default=1.0)
+    lengthscales: Parameter = per_input(default=1.0)
 
     def profile(self, r2: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """ρ(r²), with ρ(0) = 1."""
@@ -181,7 +181,7 @@ class RationalQuadratic(Stationary):
     array([[1.    , 0.6667]])
     """
 
-    mixture: Parameter = 1.0
+    mixture: Parameter = scalar(default=1.0)
 
     def profile(self, r2: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """(1 + r²/2a)^(−a)."""
@@ -203,7 +203,7 @@ class Periodic(Stationary):
     array([[0.1353, 1.    ]])
     """
 
-    period: Parameter = 1.0
+    period: Parameter = per_input(default=1.0)
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """v exp(−2 Σ_d sin²(π (x_d − z_d)/p_d) / ℓ_d²)."""
