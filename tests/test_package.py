@@ -2,12 +2,15 @@
 
 import ast
 import dataclasses
+import functools
 import importlib
 import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -198,6 +201,82 @@ def test_fingerprints_tell_functions_apart() -> None:
     ]
     assert len({srgp.Model(kernel, 0.1, [[0.0]]).fingerprint for kernel in kernels}) == 4
     assert len({srgp.Model(constant(1.0), 0.1, [[0.0]]).fingerprint for _ in range(2)}) == 1
+
+
+RATE: object = 1.0
+
+
+def _scaled(x: jax.Array, z: jax.Array) -> jax.Array:
+    return RATE * (x @ z)  # type: ignore[operator]
+
+
+def _indirect(x: jax.Array, z: jax.Array) -> jax.Array:
+    return _scaled(x, z)
+
+
+class _Scale:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __call__(self, x: jax.Array, z: jax.Array) -> jax.Array:
+        return self.rate * (x @ z)
+
+    def method(self, x: jax.Array, z: jax.Array) -> jax.Array:
+        return self.rate * (x @ z)
+
+    def __repr__(self) -> str:
+        return "_Scale()"
+
+
+def _with_default(rate: float) -> Callable[..., jax.Array]:
+    return lambda x, z, rate=rate: rate * (x @ z)
+
+
+def _with_keyword(rate: float) -> Callable[..., jax.Array]:
+    return lambda x, z, *, rate=rate: rate * (x @ z)
+
+
+def _with_array(rate: float) -> Callable[..., jax.Array]:
+    many = [np.zeros(2000)]  # more than a repr shows
+    many[0][1000] = rate
+    return lambda x, z: many[0][1000] + x @ z
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _with_default,
+        _with_keyword,
+        _with_array,
+        _Scale,
+        lambda rate: _Scale(rate).method,
+        lambda rate: jax.jit(_Scale(rate)),
+        lambda rate: functools.partial(_Scale.__call__, _Scale(rate)),
+    ],
+)
+def test_fingerprints_hold_what_a_function_computes_with(make: Callable[[float], Any]) -> None:
+    one, same, other = (srgp.Model(k.Function(make(r)), 0.1, [[1.0]]) for r in (1.0, 1.0, 2.0))
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    with pytest.raises(ValueError, match="different kernel"):
+        srgp.summarise(one, [[1.0]], [1.0]) + srgp.summarise(other, [[1.0]], [1.0])
+
+
+@pytest.mark.parametrize("function", [_scaled, _indirect, functools.partial(_indirect)])
+def test_fingerprints_hold_globals(
+    function: Callable[..., jax.Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = set()
+    for rate in (1.0, 2.0, np.array(1.0), np.array(2.0)):
+        monkeypatch.setattr(sys.modules[__name__], "RATE", rate)
+        found.add(srgp.Model(k.Function(function), 0.1, [[1.0]]).fingerprint)
+    assert len(found) == 4
+
+
+def test_fingerprints_of_functions_that_name_themselves() -> None:
+    def power(x: jax.Array, z: jax.Array, n: int = 2) -> jax.Array:
+        return x @ z if n == 1 else (x @ z) * power(x, z, n - 1)
+
+    assert len({srgp.Model(k.Function(power), 0.1, [[1.0]]).fingerprint for _ in range(2)}) == 1
 
 
 def test_a_warning_points_at_the_users_line() -> None:

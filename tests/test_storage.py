@@ -28,8 +28,8 @@ from problems import KERNELS, MODELS, problem
 import srgp
 from srgp import kernels as k
 from srgp import storage
+from srgp.kernels.describing import describe
 from srgp.learners import History, Record
-from srgp.model import describe
 from srgp.storage import files
 from srgp.sums import Sums
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import types
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -16,6 +15,7 @@ from srgp.approximations import VFE, Approximation
 from srgp.checks import as_inputs, as_positive, kept
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
+from srgp.kernels.describing import describe
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
 from srgp.precision import Array, OnDevice, Scalar, double, is_traced
 from srgp.single import Single
@@ -132,31 +132,6 @@ pytree.register(Model, ("kernel", "noise", "inducing"), ("approximation",))
 @jax.jit  # so that it is traced once for a kind of kernel and a number of inducing inputs
 def _covariance(kernel: Kernel, R: Float[Array, "M D"]) -> Float[Array, "M M"]:
     return kernel.covariance(R, R)
-
-
-def describe(kernel: Kernel) -> tuple[Any, ...]:
-    """A kernel's form and exact parameter values, the same in every process."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Kernel):
-            return describe(value)
-        if isinstance(value, dict):
-            return tuple((name, plain(v)) for name, v in sorted(value.items()))
-        if isinstance(value, np.ndarray):
-            return (value.shape, value.tobytes())
-        if isinstance(value, types.CodeType):
-            return (value.co_code, value.co_names, tuple(plain(c) for c in value.co_consts))
-        if isinstance(value, types.FunctionType):
-            cells = tuple(plain(cell.cell_contents) for cell in value.__closure__ or ())
-            return (value.__module__, value.__qualname__, plain(value.__code__), cells)
-        return repr(value)
-
-    names = kernel._data + kernel._meta
-    return (
-        type(kernel).__module__,
-        type(kernel).__qualname__,
-        *((name, plain(getattr(kernel, name))) for name in names),
-    )
 
 
 @double

@@ -13,9 +13,9 @@ import numpy as np
 from srgp import approximations, kernels
 from srgp.approximations import Approximation
 from srgp.kernels import Kernel, Stationary
+from srgp.kernels.describing import describe
 from srgp.learners import SRGP, Auto, Exact, Sites
 from srgp.linalg import levels_to_the_caller
-from srgp.model import describe
 from srgp.onepass import OnePass
 from srgp.sources import Once, Source, as_source, digest
 from srgp.statistics import Statistics
