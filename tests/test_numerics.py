@@ -1,7 +1,10 @@
 """Ill-conditioned, tiny, huge, repeated and constant: finite and right, or a clear error."""
 
+import math
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import MODELS, problem
@@ -9,6 +12,7 @@ from reference import extended
 
 import srgp
 from srgp import kernels as k
+from srgp.linalg import sample_normal
 
 models = pytest.mark.parametrize("model_name", MODELS)
 
@@ -179,3 +183,28 @@ def test_pitc_at_tiny_noise_stays_definite() -> None:
         mean, var = srgp.Filter.start(model).update(p.X, p.y).predict(p.Xs)
     assert np.isfinite(mean).all()
     assert (var >= 0).all()
+
+
+def test_draws_tell_of_jitter_that_shows() -> None:
+    """Close points are singular to rounding, which is no news; a covariance that is none, is."""
+    model = srgp.Model(k.SE(), 0.1, np.linspace(0, 1, 5)[:, None])
+    post = srgp.posterior(model, srgp.summarise(model, [[0.5]], [1.0]))
+    post.sample(0, np.linspace(0, 1e-3, 200)[:, None])  # warnings are errors
+    with jax.enable_x64(True):
+        key, mean = jax.random.key(0), jnp.zeros(2)
+        indefinite = jnp.array([[1.0, 1.0 + 1e-5], [1.0 + 1e-5, 1.0]])
+        with pytest.warns(srgp.JitterWarning, match="joint covariance"):
+            sample_normal(key, mean, indefinite, 1)
+        with pytest.raises(np.linalg.LinAlgError, match="joint covariance"):
+            sample_normal(key, mean, jnp.array([[1.0, 3.0], [3.0, 1.0]]), 1)
+
+
+def test_pitc_takes_the_noise_as_it_is() -> None:
+    """Rows far from R and from one another: V = (k(x, x) + s) I, and log |V| to the last digits."""
+    noise, rows = 0.3, 256
+    approximation = srgp.PITC(block_size=rows)
+    model = srgp.Model(k.SE(), noise, [[0.0]], approximation)
+    s = srgp.summarise(model, 1e3 * np.arange(1, rows + 1)[:, None], np.zeros(rows))
+    exact = rows * math.log1p(noise)
+    # Rounding of 256 terms, some 1e-15; noise larger by 256 eps would show as 2e-13.
+    assert float(s.sums.log_noise) == pytest.approx(exact, rel=1e-14)

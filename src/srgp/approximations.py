@@ -226,6 +226,9 @@ class PITC(Approximation):
     among the models, PITC depends on how the data are batched: batches that are multiples of
     `block_size` change nothing.
 
+    D = K_XX − Q_XX is a difference, with rounding errors of about b·eps·k(x, x) in a block of b
+    rows. Noise variances s_i below that, which no factorisation could tell from 0, count as that.
+
     >>> import srgp
     >>> srgp.PITC(block_size=50)
     PITC(block_size=50)
@@ -257,7 +260,7 @@ class PITC(Approximation):
             s = noise / jnp.where(weights > 0.0, weights, 1.0)
             D = kernel.covariance(X, X) - W.T @ W
             # Rows explained to rounding leave a D of rounding errors: their size keeps V definite.
-            s = s + len(X) * EPS * kernel.variance_at(X)
+            s = jnp.maximum(s, len(X) * EPS * kernel.variance_at(X))
             # A padded row becomes an independent unit variance, and so contributes nothing.
             V = D * jnp.outer(present, present) + jnp.diag(jnp.where(weights > 0.0, s, 1.0))
             L = lower_factor(V)

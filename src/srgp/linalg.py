@@ -19,6 +19,8 @@ from srgp.precision import EPS, Array, Scalar
 WELL_CONDITIONED = 1e4
 # Otherwise only diagonal blocks of this size are inverted, and refined.
 LEAF = 64
+# Jitter of a joint covariance, relative to its scale, that no draw shows.
+ROUNDING = 1e-8
 # Block rows of a symmetric product: narrower ones save work, but make slower products.
 GRAM_ROWS = 256
 
@@ -255,8 +257,19 @@ def levels_to_the_caller() -> int:
 def sample_normal(
     key: Key[Array, ""], mean: Float[Array, "A *Q"], covariance: Float[Array, "A A"], count: int
 ) -> Float[Array, "count A *Q"]:
-    """Independent draws of N(mean, covariance), the outputs sharing the covariance."""
+    """Independent draws of N(mean, covariance), the outputs sharing the covariance.
+
+    The covariance of close points is always singular to rounding, and jitter that is no more than
+    that is no news. Beyond `ROUNDING` of its scale it changes the draws, and a warning says so.
+    """
     shift = jnp.full(len(mean), jnp.max(jnp.diagonal(covariance)))
-    L, _ = cholesky(covariance, shift)
+    L, jitter = cholesky(covariance, shift)
+    if jitter > ROUNDING:
+        report_jitter(
+            np.asarray(L),
+            float(jitter),
+            "the joint covariance of the points to sample at",
+            "Sample at fewer points, or at points further apart.",
+        )
     standard = jax.random.normal(key, (count, *mean.shape))
     return mean + jnp.einsum("ab,nb...->na...", L, standard)

@@ -94,6 +94,7 @@ class Posterior(OnDevice):
         """
         n = as_count(n, "n")
         mean, covariance = self._joint(self._inputs(X), noise)
+        finite(np.asarray(covariance), "the covariance")
         return finite(np.array(sample_normal(as_key(key), mean, covariance, n)), "the sample")
 
     @double
