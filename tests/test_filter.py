@@ -1,5 +1,8 @@
 """The Kalman form against the information form, the paper's recursion, and the batch formulas."""
 
+import importlib
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -264,3 +267,25 @@ class TestOnTheHost:
         f.update(p.X[1], p.y[1])
         np.testing.assert_array_equal(f.state.mean, mean)  # updates leave the old filter alone
         np.testing.assert_array_equal(f.state.root, root)
+
+
+@pytest.mark.parametrize(("block_size", "rows"), [(3, 126), (50, 100), (301, 301)])
+def test_blocks_of_pitc_are_padded_no_more_than_they_must(
+    block_size: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are padded to whole blocks of PITC's, of one size whatever their number."""
+    filtering = importlib.import_module("srgp.filtering")
+    compiled, taken = filtering._update_block, set()
+
+    def update(*args: Any) -> Any:
+        taken.add(args[3].shape)
+        return compiled(*args)
+
+    monkeypatch.setattr(filtering, "_update_block", update)
+    p = problem(N=120)
+    model = srgp.Model(k.Matern32(), p.noise, p.R, srgp.PITC(block_size=block_size))
+    for count in (10, 50, 120):
+        X, y = p.X[:count], p.y[:count]
+        expected = srgp.log_bound(model, srgp.summarise(model, X, y))
+        assert srgp.Filter.start(model).update(X, y).log_bound == pytest.approx(expected, rel=1e-10)
+    assert taken == {(rows, 2)}

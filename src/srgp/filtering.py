@@ -114,8 +114,8 @@ class Filter(OnDevice):
         weights = as_weights(sample_weight, len(X))
         approximation = self.model.approximation
         rows = BLOCK
-        if isinstance(approximation, PITC):
-            rows = np.lcm(GROUP, approximation.block_size).item()
+        if isinstance(approximation, PITC):  # whole blocks of its own
+            rows = max(BLOCK // approximation.block_size, 1) * approximation.block_size
         state, count = self._with_outputs(y.shape[1:]), len(X)
         for i, block in enumerate(padded_blocks((X, y, weights), rows)):
             here = np.int32(min(rows, count - i * rows))
@@ -348,10 +348,17 @@ def _update_block(
 ) -> State:
     seen = observe(approximation, basis, X, y, weights, basis.noise)
     rows = (seen.W.T, seen.y, seen.log_noise, seen.regulariser, seen.present)
-    groups = tuple(part.reshape(-1, GROUP, *part.shape[1:]) for part in rows)
+    groups = tuple(_in_groups(part) for part in rows)
     return jax.lax.fori_loop(
         0, -(-count // GROUP), lambda g, state: _steps(state, *(part[g] for part in groups)), state
     )
+
+
+def _in_groups(part: Float[Array, "B ..."]) -> Float[Array, "_ G ..."]:
+    """Rows by groups, the last filled with zeros: padding, as `_step` has it."""
+    missing = -len(part) % GROUP
+    filled = jnp.pad(part, [(0, missing)] + [(0, 0)] * (part.ndim - 1)) if missing else part
+    return filled.reshape(-1, GROUP, *part.shape[1:])
 
 
 def _steps(
