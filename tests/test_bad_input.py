@@ -115,6 +115,18 @@ def test_a_sample_of_any_kind_of_number() -> None:
         (lambda: srgp.PEP(alpha=1.5), "alpha must lie"),
         (lambda: srgp.PEP(alpha=-0.1), "alpha must lie"),
         (lambda: srgp.PEP(alpha=np.nan), "alpha must lie"),
+        (lambda: srgp.PEP(alpha=None), "alpha must be one number"),  # type: ignore[arg-type]
+        (lambda: srgp.PEP(alpha=1j), "alpha must be one number"),  # type: ignore[arg-type]
+        (lambda: srgp.PEP(alpha="0.5"), "alpha must be one number"),  # type: ignore[arg-type]
+        (lambda: k.Polynomial(degree=np.inf), "degree must be a whole number"),  # type: ignore[arg-type]
+        (lambda: k.Polynomial(degree="a"), "degree must be a whole number"),  # type: ignore[arg-type]
+        (lambda: srgp.Model(k.SE(), 0.1, np.empty((5, 0))), "inducing has no columns"),
+        (lambda: srgp.FullGP(k.SE(), 1.0, np.empty((40, 0)), P.y), "X has no columns"),
+        (lambda: srgp.Filter.start(MODEL).forget("a"), "forgetting factor"),  # type: ignore[arg-type]
+        (lambda: srgp.Filter.start(MODEL).forget(None), "forgetting factor"),  # type: ignore[arg-type]
+        (lambda: srgp.Filter.start(MODEL).forget(0.5, ["prior"]), "towards"),  # type: ignore[arg-type]
+        (lambda: srgp.inducing.greedy("SE", P.X, 3), "kernel must be"),  # type: ignore[arg-type]
+        (lambda: srgp.inducing.starting_values(P.X, P.y, n_inducing=-3), "n_inducing"),
         (lambda: srgp.PITC(block_size=0), "block_size"),
         (lambda: srgp.PITC(block_size=2.5), "block_size"),
         (lambda: srgp.FullGP(k.SE(), -1.0, P.X, P.y), "noise"),
@@ -165,7 +177,7 @@ def test_statistics_refuse_what_makes_no_sense() -> None:
         0.5 * s - s
     with pytest.raises(ValueError, match="different outputs"):
         s + srgp.summarise(MODEL, P.X, np.stack([P.y, P.y], 1))
-    for factor in (-1.0, np.nan, np.inf):
+    for factor in (-1.0, np.nan, np.inf, "a", None, 1j):
         with pytest.raises(ValueError, match="factor"):
             _ = factor * s
     with pytest.raises(TypeError):

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from srgp.checks import as_count
+from srgp.checks import as_count, as_number
 from srgp.kernels import Kernel
 from srgp.linalg import lower_factor
 from srgp.precision import EPS, Array, Scalar, namespace
@@ -196,7 +196,7 @@ class PEP(Approximation):
     alpha: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", float(self.alpha))
+        object.__setattr__(self, "alpha", as_number(self.alpha, "PEP's alpha"))
         if not 0.0 <= self.alpha <= 1.0:
             raise ValueError(f"PEP's alpha must lie in [0, 1], got {self.alpha}.")
 

@@ -92,6 +92,8 @@ def as_inputs(X: ArrayLike, name: str = "X", columns: int | None = None) -> np.n
         raise ValueError(f"{name} must have shape (rows, inputs), got {array.shape}{hint}.")
     if array.shape[0] == 0:
         raise ValueError(f"{name} is empty: at least one row is needed.")
+    if array.shape[1] == 0:
+        raise ValueError(f"{name} has no columns: at least one input is needed.")
     if columns is not None and array.shape[1] != columns:
         raise ValueError(
             f"{name} has {array.shape[1]} columns, but the model's inputs have {columns}."

@@ -230,10 +230,11 @@ class Filter(OnDevice):
         >>> f.forget(0.5).predict([[0.0]])[1].round(3), f.forget(0.5, "prior").predict([[0.0]])[1]
         (array([0.667]), array([0.75]))
         """
+        factor = as_number(factor, "the forgetting factor")
         if not 0.0 < factor <= 1.0:
             raise ValueError(f"the forgetting factor must lie in (0, 1], got {factor}.")
         rules = {"less data": _forget_data, "prior": _forget_towards_prior}
-        if towards not in rules:
+        if towards not in tuple(rules):
             raise ValueError(f"towards must be 'less data' or 'prior', got {towards!r}.")
         return self._at(rules[towards](self.state, factor))
 

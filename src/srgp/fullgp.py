@@ -23,6 +23,7 @@ from srgp.checks import (
 )
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
+from srgp.kernels.base import check_kernel
 from srgp.linalg import cholesky, log_determinant, report_jitter, sample_normal
 from srgp.precision import Array, Scalar, Seed, as_key, double
 
@@ -47,8 +48,7 @@ class FullGP:
     sample_weight: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernel, Kernel):
-            raise ValueError(f"kernel must be one such as srgp.kernels.SE(), got {self.kernel!r}.")
+        check_kernel(self.kernel)
         X = as_inputs(self.X)
         y, weights = as_targets(self.y, len(X)), as_weights(self.sample_weight, len(X))
         seen = weights > 0.0  # a row of weight 0 is left out

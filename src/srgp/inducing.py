@@ -14,6 +14,7 @@ from srgp.bound import log_bound
 from srgp.checks import as_count, as_inputs, as_targets, padded_blocks
 from srgp.compiled import quick_jit
 from srgp.kernels import SE, Kernel, Stationary
+from srgp.kernels.base import check_kernel
 from srgp.linalg import JitterWarning, Whitener, cholesky, levels_to_the_caller, whitener
 from srgp.model import Model
 from srgp.precision import Array, double
@@ -102,6 +103,7 @@ def greedy(
     >>> np.sort(inducing.greedy(k.Matern32(lengthscales=0.2), X, 3, block=1), axis=0).ravel().shape
     (3,)
     """
+    check_kernel(kernel)
     M = as_count(n_inducing, "n_inducing")
     block = -(-M // 10) if block is None else as_count(block, "block")
     rng = np.random.default_rng(seed)
@@ -148,10 +150,11 @@ def starting_values(
             f"kernel must be a class of stationary kernels, such as srgp.kernels.Matern32 without "
             f"parentheses, got {kernel!r}; build a srgp.Model by hand for any other."
         )
+    M = as_count(n_inducing, "n_inducing")
     rows = np.random.default_rng(seed).permutation(len(X))[:SAMPLE]
     _warn_of_offset(y[rows])
     spread, scale = _spread(X), _spread(y.reshape(len(y), -1)).mean()
-    R = X[rows[:n_inducing]]
+    R = X[rows[:M]]
     best = (-np.inf, 1.0, 0.1)
     with warnings.catch_warnings():
         # Long lengthscales are tried too, and their kernel matrices are singular: no news here.
@@ -193,6 +196,10 @@ def tried_with(n_inducing: int) -> int:
     """How many inducing inputs to try starting values with: the model's own number, within reason.
 
     At the size that is learned with, nothing is compiled twice.
+
+    >>> from srgp import inducing
+    >>> [inducing.tried_with(M) for M in (10, 100, 5000)]
+    [50, 100, 200]
     """
     return int(np.clip(n_inducing, *TRIED))
 

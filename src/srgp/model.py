@@ -15,6 +15,7 @@ from srgp.approximations import VFE, Approximation
 from srgp.checks import as_inputs, as_positive, kept
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
+from srgp.kernels.base import check_kernel
 from srgp.kernels.describing import describe
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
 from srgp.precision import Array, OnDevice, Scalar, double, is_traced
@@ -65,11 +66,7 @@ class Model(OnDevice):
     approximation: Approximation = VFE()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernel, Kernel):
-            raise ValueError(
-                f"kernel must be one such as srgp.kernels.SE(), got {self.kernel!r}; wrap a "
-                "function of your own in srgp.kernels.Function."
-            )
+        check_kernel(self.kernel)
         if not isinstance(self.approximation, Approximation):
             raise ValueError(
                 f"approximation must be one such as srgp.VFE(), got {self.approximation!r}."

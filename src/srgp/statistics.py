@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC
 from srgp.blas import executor, grouped, in_order, mirrored, workers
-from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
+from srgp.checks import as_inputs, as_number, as_targets, as_weights, padded_blocks
 from srgp.linalg import quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import double
@@ -82,7 +82,8 @@ class Statistics:
         return difference
 
     def __mul__(self, factor: float) -> Self:
-        if not np.isfinite(factor) or factor < 0.0:
+        factor = as_number(factor, "the factor of statistics")
+        if not 0.0 <= factor < np.inf:
             raise ValueError(f"statistics can be scaled by a finite factor ≥ 0, got {factor}.")
         scaled = as_sums(np.asarray(x) * factor for x in self.sums)
         return dataclasses.replace(self, sums=scaled)

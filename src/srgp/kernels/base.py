@@ -229,6 +229,15 @@ def _as_kernel(value: "Kernel | float") -> Kernel:
     return value if isinstance(value, Kernel) else Constant(variance=value)
 
 
+def check_kernel(kernel: Any) -> None:
+    """Refuse what is no kernel."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(
+            f"kernel must be one such as srgp.kernels.SE(), got {kernel!r}; wrap a function of "
+            "your own in srgp.kernels.Function."
+        )
+
+
 def _as_columns(dims: Any) -> tuple[int, ...]:
     """Column numbers, or one of them."""
     array = np.atleast_1d(dims)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
+from srgp.checks import as_count
 from srgp.kernels.base import Kernel, Parameter, per_input, scalar, static
 from srgp.precision import Array
 
@@ -48,8 +49,7 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if int(self.degree) != self.degree or self.degree < 1:
-            raise ValueError(f"Polynomial's degree must be a whole number ≥ 1, got {self.degree}.")
+        as_count(self.degree, "Polynomial's degree")
 
     def matrix(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """(X Diag(v) Zᵀ + c)^degree, elementwise."""
