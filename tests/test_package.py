@@ -4,12 +4,14 @@ import ast
 import dataclasses
 import functools
 import importlib
+import inspect
 import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -187,6 +189,15 @@ def test_public_names_are_documented(name: str) -> None:
     thing = getattr(srgp, name)
     assert thing.__doc__
     assert len(thing.__doc__) > 40
+    for part in public_parts(thing) if inspect.ismodule(thing) else [thing]:
+        if inspect.isclass(part) or inspect.isfunction(part):
+            assert ">>>" in (inspect.getdoc(part) or ""), f"{part} has no example"
+
+
+def public_parts(module: ModuleType) -> list[Any]:
+    own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+    names = getattr(module, "__all__", [n for n in own if not n.startswith("_")])
+    return [getattr(module, name) for name in names if name != "Parameter"]
 
 
 def test_fingerprints_tell_functions_apart() -> None:

@@ -136,7 +136,17 @@ def summarise(
 
 
 def summarise_source(model: Model, source: Source) -> Statistics:
-    """The statistics of all rows of a source, here or where they are; one pass."""
+    """The statistics of all rows of a source, here or where they are; one pass.
+
+    source: `Batches` or `Arrays` of `srgp.sources`, a table, or `Partitions` on a cluster.
+
+    >>> import srgp
+    >>> from srgp.distributed import summarise
+    >>> from srgp.sources import Batches
+    >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
+    >>> summarise(model, Batches([([[0.1], [0.4]], [1.0, 2.0]), ([[0.9]], [3.0])]))
+    Statistics(rows=3, inducing=2)
+    """
     return summarise_weighed(model, source)[0]
 
 

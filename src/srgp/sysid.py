@@ -19,7 +19,16 @@ Predictor: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Trajectory(NamedTuple):
-    """What a simulation expects of y_t, and how sure it is."""
+    """What a simulation expects of y_t, and how sure it is; each of shape (T,).
+
+    >>> import numpy as np
+    >>> from srgp.sysid import NARX
+    >>> def predict(X):  # y_t = y_{t−1}/2 + N(0, 1)
+    ...     return 0.5 * X[:, 0], np.ones(len(X))
+    >>> mean, deviation = NARX(lags=1, input_lags=0).simulate(predict, [8.0], np.zeros(4))
+    >>> mean.tolist(), deviation.tolist()
+    ([4.0, 2.0, 1.0], [1.0, 1.0, 1.0])
+    """
 
     mean: np.ndarray
     deviation: np.ndarray

@@ -58,7 +58,13 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def connected(scheduler: str) -> Iterator[Any]:
-    """A client of the scheduler at an address, "tcp://host:8786"; or "local": `local_cluster`."""
+    """A client of the scheduler at an address, "tcp://host:8786"; or "local": `local_cluster`.
+
+    >>> from srgp.distributed import connected, local_cluster
+    >>> with local_cluster(workers=1) as mine, connected(mine.scheduler.address) as client:
+    ...     client.submit(sum, [1, 2]).result()
+    3
+    """
     if scheduler == "local":
         with local_cluster() as client:
             yield client

@@ -126,6 +126,16 @@ class Learned:
     """The result of `srgp.learn`: the model at its best θ, and its statistics of all the data.
 
     Both come from one clean pass at the final θ, so posterior and bound are exact.
+
+    >>> import numpy as np, srgp
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> start = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=X[::8])
+    >>> learned = srgp.learn(start, (X, y), srgp.Exact(iterations=3))
+    >>> learned.bound == srgp.log_bound(learned.model, learned.statistics)
+    True
+    >>> srgp.posterior(learned.model, learned.statistics).predict([[1.5]])[0].round(1)
+    array([1.])
     """
 
     model: Model

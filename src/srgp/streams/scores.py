@@ -11,7 +11,16 @@ from srgp.metrics import WIDTH
 
 
 class Score(NamedTuple):
-    """What predictions were worth; NaN before the first."""
+    """What predictions were worth; NaN before the first.
+
+    >>> from srgp.streams import Prequential
+    >>> scores = Prequential()
+    >>> for y in (1.0, -1.0, 5.0):
+    ...     scores.add(y, mean=0.0, variance=1.0)
+    >>> score = scores.overall  # two of three within 1.96 deviations
+    >>> score.rows, round(score.rmse, 2), round(score.nlpd, 2), round(score.coverage, 2)
+    (3, 3.0, 5.42, 0.67)
+    """
 
     rows: int
     rmse: float
