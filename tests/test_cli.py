@@ -21,10 +21,11 @@ from srgp.cli import (
     shows,  # noqa: F401 - adds its commands
 )
 from srgp.cli.commands import app
-from srgp.cli.screen import Pace, progress_line
+from srgp.cli.screen import Pace, progress_line, telling
 from srgp.cli.words import said
 from srgp.learners import Record
 from srgp.regressor import choices
+from srgp.tables import Table, write_table
 
 RUNNER = CliRunner()
 
@@ -227,6 +228,65 @@ def test_info(folder: Path) -> None:
     assert told["targets"] == ["y"]
     assert told["noise deviation"] == pytest.approx(0.1, rel=0.2)
     assert "lengthscales" in run("info", folder / "m.srgp").stdout
+
+
+def test_the_users_names_are_shown_as_they_are(folder: Path, tmp_path: Path) -> None:
+    """Neither styles of Rich, nor words of ours, nor cut off."""
+    names = {"a": "flow [/s]", "b": "[kW]", "y": ":smile: [red]"}
+    table().rename(columns=names).to_csv(tmp_path / "x[red].csv", index=False)
+    model = tmp_path / f"{'long' * 20}[bold].srgp"
+    fit = ("fit", tmp_path / "x[red].csv", "--target", names["y"], "--learner", "exact")
+    shown = run(*fit, "-m", 5, "-o", model).stdout
+    assert str(model) in re.sub(r"[│\s]", "", shown).replace("model", "", 1)
+    shown = run("info", model).stdout
+    for name in names.values():
+        assert name in shown
+    table().to_csv(tmp_path / "max_seconds  [x].csv", index=False)
+    told = run("evaluate", model, tmp_path / "max_seconds  [x].csv", code=2).stderr
+    assert "max_seconds  [x].csv has no column 'flow [/s]'" in told
+    words = ("fit", folder / "train.csv", "--target", "n_inducing", "-o", tmp_path / "m.srgp")
+    assert "has no column 'n_inducing'" in run(*words, code=2).stderr
+    table(20).rename(columns=names).assign(word="w").to_csv(tmp_path / "w.csv", index=False)
+    words = ("fit", tmp_path / "w.csv", "--target", names["y"], "-o", tmp_path / "m.srgp")
+    assert "--features 'flow [/s],[kW]'" in run(*words, code=2).stderr
+
+
+def test_progress_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.stop",
+        lambda bar: shown.append(str(bar.columns[1](bar.tasks[0]))),  # type: ignore[attr-defined]
+    )
+    with telling("reproducing") as tell:
+        tell("[/s] of x[red]")
+    assert shown == ["reproducing: [/s] of x[red]"]
+
+
+@pytest.mark.parametrize("keep", ["all", "mean", "a,deviation"])
+def test_columns_named_as_answers_are_not_written_over(
+    keep: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(20).assign(mean=1.0, deviation=2.0).to_csv(tmp_path / "d.csv", index=False)
+    words = ("predict", folder / "m.srgp", tmp_path / "d.csv", "-o", tmp_path / "p.csv", "--keep")
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseGPRegressor, "_answer", lambda *_: 1 / 0)
+        told = run(*words, keep, code=2).stderr
+    column = "deviation" if "deviation" in keep else "mean"
+    assert f"has a column '{column}', and so have the predictions" in told
+    assert "leave it out of --keep, or rename it" in told
+    assert not (tmp_path / "p.csv").exists()
+    run(*words, "a")  # they may be there
+
+
+def test_columns_named_as_one_of_several_answers(tmp_path: Path) -> None:
+    data = table(50).assign(z=lambda d: 2.0 * d.y, mean=0.0, deviation_z=0.0)
+    est = SparseGPRegressor(n_inducing=5, learner=None)
+    est.fit_source(Table(data, ["y", "z"], ["a", "b"]))
+    inputs = Table(data, features=["a", "b"])
+    with pytest.raises(ValueError, match="column 'deviation_z', and so have the predictions"):
+        write_table(tmp_path / "p.csv", est.predict_source(inputs, "all"))
+    assert not (tmp_path / "p.csv").exists()
+    assert write_table(tmp_path / "p.csv", est.predict_source(inputs, ["mean"])) == 50
 
 
 def test_demo(tmp_path: Path) -> None:

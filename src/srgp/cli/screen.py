@@ -98,7 +98,7 @@ def watching(rows: int, quiet: bool) -> Iterator[Callable[["Record", Any], None]
 
     columns = (
         BarColumn(10, finished_style="green"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
@@ -155,7 +155,8 @@ def telling(title: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, TimeElapsedColumn())
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         line = bar.add_task(title)
@@ -178,7 +179,7 @@ def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
 
     table = Shown(title=title, show_header=False, title_justify="left")
     for name, value in values.items():
-        table.add_row(name, _text(value))
+        table.add_row(_plain(name), _plain(_text(value)))
     Console().print(table)
 
 
@@ -192,12 +193,19 @@ def comparison(
     from rich.console import Console
     from rich.table import Table as Shown
 
-    table = Shown("", *columns, title=title, title_justify="left")
+    table = Shown("", *map(_plain, columns), title=title, title_justify="left")
     for name in next(iter(columns.values())):
-        table.add_row(name, *(_text(column[name]) for column in columns.values()))
+        table.add_row(*map(_plain, (name, *(_text(c[name]) for c in columns.values()))))
     Console().print(table)
     for name, value in about.items():
         print(f"{name}: {_text(value)}")
+
+
+def _plain(text: str) -> Any:
+    """A text as it is: Rich would take [kW] for a style, and cut long paths."""
+    from rich.text import Text
+
+    return Text(text, overflow="fold")
 
 
 def _text(value: Any) -> str:

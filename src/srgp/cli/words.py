@@ -14,13 +14,16 @@ TRANSLATED: tuple[tuple[str, str], ...] = (
     (r"missing='(\w+)'", r"--missing \1"),
     (r"delimiter=('[^']*')", r"--delimiter \1"),
     (r"\bdelimiter= ", r"--delimiter "),
+    (r"`keep`", r"--keep"),
     (r"`restart\(\)\.partial_fit\(X, y\)`", r"`srgp update --afresh`"),
     (r"merge copies of one fitted regressor", r"merge copies of one model file"),
     (r"these regressors", r"these models"),
     (r", or one of srgp, got", r", got"),
     (r"a name or one such as srgp\.SRGP\(\)", r"a name"),
-    *((rf"\b{name}\b", option) for name, option in OPTIONS.items()),
+    # Not in quotes or paths: those are the user's own names.
+    *((rf"(?<![\w'\"/.-]){name}(?![\w'\"/-]|\.\w)", option) for name, option in OPTIONS.items()),
 )
+NAMED = r"""features=\[((?:'[^']*'|"[^"]*"|, )*)\]"""  # names may hold brackets themselves
 SYSTEM = {
     errno.ENOENT: "does not exist: check the path.",
     errno.EISDIR: "is a folder: name a file.",
@@ -39,8 +42,8 @@ def said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         told = SYSTEM.get(error.errno, f"cannot be used: {error.strerror}.")
         return f"{error.filename} {told}"
-    text = " ".join(str(error).split())
-    text = re.sub(r"features=\[([^\]]*)\]", lambda m: "--features " + _plain(m[1]), text)
+    text = re.sub(r"\s*\n\s*", " ", str(error).strip())
+    text = re.sub(NAMED, lambda m: "--features " + _plain(m[1]), text)
     for pattern, words in TRANSLATED:
         text = re.sub(pattern, words, text)
     return text

@@ -66,7 +66,7 @@ class Answers:
         """Predictions for a `srgp.tables.Table`, a part at a time, as columns for `write_table`.
 
         The columns are those to `keep` ("all" for every one), then mean and deviation; for several
-        outputs mean_NAME and deviation_NAME of each target.
+        outputs mean_NAME and deviation_NAME of each target. A column to keep must not be so named.
         """
         check_is_fitted(self)
         known = getattr(self, "feature_names_in_", None)
@@ -74,6 +74,7 @@ class Answers:
         count = self.scaler_.y_spread.size
         targets = self.target_names_ or tuple(str(i) for i in range(count))
         endings = [f"_{name}" for name in targets] if self.scaler_.y_spread.ndim else [""]
+        table.refuse_kept(keep, [name + end for end in endings for name in ("mean", "deviation")])
         for part in table.inputs(keep=keep):
             mean, deviation = self._answer(self.scaler_.inputs(part.X), include_noise)
             answers = {"mean": mean.reshape(-1, count), "deviation": deviation.reshape(-1, count)}

@@ -155,9 +155,21 @@ class Table:
         Only the features (and what is kept) are read; a missing target does not matter here.
         Kept columns are as in the file, but CSV has no types: its features are floats.
         """
-        kept = self.column_names if keep == "all" else _as_names(keep)
+        kept = self._kept(keep)
         self._data.check(kept, numbers=False)
         return ahead(self._parts(as_count(size, "size"), kept))
+
+    def refuse_kept(self, keep: Sequence[str] | Literal["all"], answers: Sequence[str]) -> None:
+        """An error for the first column to keep that has the name of one that is added."""
+        for name in self._kept(keep):
+            if name in answers:
+                raise ValueError(
+                    f"{self._data.name} has a column {name!r}, and so have the predictions: leave "
+                    "it out of `keep`, or rename it."
+                )
+
+    def _kept(self, keep: Sequence[str] | Literal["all"]) -> tuple[str, ...]:
+        return self.column_names if keep == "all" else _as_names(keep)
 
     @functools.cached_property
     def _arrays(self) -> Arrays:
