@@ -21,7 +21,7 @@ from srgp.cli import (
     shows,  # noqa: F401 - adds its commands
 )
 from srgp.cli.commands import app
-from srgp.cli.screen import Pace, progress_line, telling
+from srgp.cli.screen import Pace, Reading, progress_line, telling, watching
 from srgp.cli.words import said
 from srgp.learners import Record
 from srgp.regressor import choices
@@ -289,6 +289,137 @@ def test_columns_named_as_one_of_several_answers(tmp_path: Path) -> None:
     assert write_table(tmp_path / "p.csv", est.predict_source(inputs, ["mean"])) == 50
 
 
+def test_what_an_interruption_or_error_leaves_is_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    model = tmp_path / "m.srgp"
+    fit = ("fit", folder / "train.csv", "--target", "y", "-m", 5, "--learner", "exact", "-o", model)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseGPRegressor, "fit_source", stop)
+        assert run(*fit, code=130).stderr == "srgp: interrupted; nothing was written.\n"
+    monkeypatch.setattr("srgp.tables.readers.CSV_BLOCK", 2**12)  # of which the first are looked at
+    late = pd.concat([table(2000), pd.DataFrame({"a": [1.0], "b": [np.nan], "y": [1.0]})])
+    late.to_csv(tmp_path / "late.csv", index=False)
+    test = (*fit, "--test", tmp_path / "late.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseGPRegressor, "_answer", stop)
+        told = run(*fit, "--test", folder / "more.parquet", code=130).stderr
+        assert told == f"srgp: interrupted; {model} was written.\n"
+    assert model.exists()
+    told = run(*test, code=2).stderr
+    assert "row 2001 (line 2002), column 'b'" in told
+    assert f" {model} was written before that." in told
+    assert json.loads(run(*test, "--missing", "drop", "--json").stdout)["test rows dropped"] == 1
+    # What is wrong at the beginning is found before learning.
+    model.unlink()
+    table(5).assign(b=[1.0, np.nan, 1.0, 1.0, 1.0]).to_csv(tmp_path / "early.csv", index=False)
+    table(5).drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
+    table(5)[:0].to_csv(tmp_path / "none.csv", index=False)
+    monkeypatch.setattr(SparseGPRegressor, "fit_source", stop)
+    for name in ("early", "less", "none"):
+        assert f"{name}.csv h" in run(*fit, "--test", tmp_path / f"{name}.csv", code=2).stderr
+
+
+def test_an_interruption_at_the_end_is_quiet() -> None:
+    """While JAX clears its caches, for instance."""
+    code = (
+        "import atexit, os, signal, sys, srgp.cli\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "sys.argv = ['srgp', '--version']\n"
+        "srgp.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout == f"srgp {srgp.__version__}\n"
+
+
+def test_an_interruption_between_commands_is_one_line() -> None:
+    code = (
+        "import sys, typer, srgp.cli\n"
+        "from srgp.cli import commands, shows\n"
+        "def app(**_): raise typer.Abort\n"
+        "commands.app = app\n"
+        "srgp.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "srgp: interrupted; nothing was written.\n")
+
+
+def test_models_of_data_frames_are_of_use(tmp_path: Path) -> None:
+    """They know the names of their inputs, and the command names the target."""
+    data = table(100)
+    data.to_csv(tmp_path / "d.csv", index=False)
+    est = SparseGPRegressor(n_inducing=8, learner=None).fit(data[["a", "b"]], data.y)
+    model, csv = tmp_path / "m.srgp", tmp_path / "d.csv"
+    est.save(model)
+    run("predict", model, csv, "-o", tmp_path / "p.csv")
+    expected = est.predict(data[["a", "b"]])
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["mean"], expected, rtol=1e-12)
+    update = ("update", model, csv, "-o", tmp_path / "u.srgp")
+    for words in (("evaluate", model, csv), update):
+        assert "name the column by --target" in run(*words, code=2).stderr
+        assert (
+            "2 columns, but the model has 1 output" in run(*words, "--target", "a,y", code=2).stderr
+        )
+    told = json.loads(run("evaluate", model, csv, "--target", "y", "--json").stdout)
+    assert told["rows judged"] == 100
+    assert told["RMSE"] == pytest.approx(np.sqrt(np.mean((expected - data.y) ** 2)), rel=1e-10)
+    run(*update, "--target", "y")
+    assert SparseGPRegressor.load(tmp_path / "u.srgp").target_names_ == ("y",)
+    run("evaluate", tmp_path / "u.srgp", csv)  # it knows by now
+    est.fit(data[["a", "b"]].to_numpy(), data.y).save(model)
+    told = run("predict", model, csv, "-o", tmp_path / "p.csv", code=2).stderr
+    assert "does not know the names of its inputs" in told
+
+
+def test_merge_refuses_models_of_other_columns(folder: Path, tmp_path: Path) -> None:
+    est = SparseGPRegressor.load(folder / "m.srgp")
+    other = SparseGPRegressor.load(folder / "m.srgp").restart()
+    other.partial_fit(table(10)[["a", "b"]], table(10).y)
+    merge = ("merge", folder / "m.srgp", tmp_path / "o.srgp", "-o", tmp_path / "both.srgp")
+    for name, value, message in [
+        ("feature_names_in_", np.array(["b", "a"], object), "other features, a, b and b, a:"),
+        ("target_names_", ("z",), "other targets, y and z:"),
+    ]:
+        kept = getattr(other, name)
+        setattr(other, name, value)
+        other.save(tmp_path / "o.srgp")
+        told = run(*merge, code=2).stderr
+        assert f"{tmp_path / 'o.srgp'} does not fit" in told
+        assert f"these models have {message}" in told
+        with pytest.raises(ValueError, match="merge those that learned from the same columns"):
+            est.merge(other)
+        setattr(other, name, kept)
+    assert est.merge(other).n_samples_seen_ == 310
+
+
+def test_several_targets_are_judged_one_by_one(tmp_path: Path) -> None:
+    data = table(200).assign(**{"big [kW]": lambda d: 1000.0 * np.cos(d.a)})
+    data.to_csv(tmp_path / "d.csv", index=False)
+    model, csv, picture = tmp_path / "m.srgp", tmp_path / "d.csv", tmp_path / "p.svg"
+    fit = ("fit", csv, "--target", "y,big [kW]", "-m", 8, "--learner", "exact", "-o", model)
+    fitted = json.loads(run(*fit, "--json").stdout)
+    words = ("evaluate", model, csv)
+    told = json.loads(run(*words, "--json").stdout)
+    assert "RMSE" not in told
+    assert fitted["targets"].keys() == told["targets"].keys()
+    est = SparseGPRegressor.load(model)
+    mean, deviation = est.predict(data[["a", "b"]], return_std=True)
+    for i, name in enumerate(("y", "big [kW]")):
+        alone = srgp.metrics.scores(data[name], mean[:, i], deviation[:, i] ** 2)
+        assert told["targets"][name]["RMSE"] == pytest.approx(alone.rmse, rel=1e-10)
+        assert told["targets"][name]["NLPD"] == pytest.approx(alone.nlpd, rel=1e-10)
+    shown = run(*words, "--plot", picture).stdout
+    assert "y: RMSE" in shown
+    assert "big [kW]: coverage of 95 %" in shown
+    drawn = picture.read_text()
+    assert "<!-- big [kW] -->" in drawn
+    assert 'id="axes_4"' in drawn
+
+
 def test_demo(tmp_path: Path) -> None:
     told = json.loads(run("demo", "-o", tmp_path / "d.png", "--samples", 4000, "--json").stdout)
     for name in ("SRGP", "batch VFE"):
@@ -466,6 +597,25 @@ def test_the_progress_of_a_fit_fits_into_80_columns() -> None:
         shown = f"{progress_line(record, 10_000_000)} 0:00:00 {pace.left(record)}"
         assert 10 + 1 + len(shown) <= 80  # the bar, and a space
     assert shown.endswith("≤ 0:00")
+
+
+def test_reading_before_learning_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table().to_csv(tmp_path / "d.csv", index=False)
+    data = Table(tmp_path / "d.csv", "y")
+    reading = Reading(data)
+    assert str(reading) == "reading and starting values"
+    data.count()
+    assert re.fullmatch(r"starting: 300 rows read, [\d,]+ rows/s", str(reading))
+    data.rows_read = 1_234_567_890
+    assert 10 + 1 + len(f"{reading} 0:00:00 ") <= 80
+    shown: list[str] = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.stop",
+        lambda bar: shown.append(str(bar.columns[1](bar.tasks[0]))),  # type: ignore[attr-defined]
+    )
+    with watching(Table(tmp_path / "d.csv", "y"), quiet=True):
+        pass
+    assert shown[0].startswith("starting: 300 rows read")
 
 
 @pytest.mark.parametrize("command", ["fit", "update", "predict"])

@@ -1,15 +1,30 @@
 """The `srgp` command: tables in, models and predictions out."""
 
+import contextlib
+import os
+import signal
 import sys
+from typing import NoReturn
+
+from srgp.cli.outputs import interrupted
 
 
 def main() -> None:
     """Run the command line; what it needs beyond the core is an extra."""
     try:
-        sys.exit(_run())
+        code = _run()
     except KeyboardInterrupt:
-        print("srgp: interrupted; nothing was written.", file=sys.stderr)
-        sys.exit(130)
+        print(f"srgp: {interrupted()}", file=sys.stderr)
+        code = 130
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End; Ctrl-C while libraries put away what they have is no longer worth a traceback."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    sys.exit(code)
 
 
 def _run() -> int:
@@ -22,6 +37,8 @@ def _run() -> int:
         return app(prog_name="srgp", standalone_mode=False) or 0
     except Exception as error:
         # Typer brings a Click of its own, or the other: they are alike in this.
+        if type(error).__name__ == "Abort":
+            raise KeyboardInterrupt from None
         if not hasattr(error, "format_message"):
             raise
         return _tell_usage(error)

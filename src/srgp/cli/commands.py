@@ -8,7 +8,7 @@ import typer
 
 import srgp
 from srgp.cli import opening
-from srgp.cli.outputs import check_checkpoint, check_output, check_picture
+from srgp.cli.outputs import check_checkpoint, check_output, check_picture, written
 from srgp.cli.screen import check_folder, clean, closing, resumable, tell, terminable, watching
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ Missing = Annotated[
     typer.Option(help="Rows with missing values: an error, or left out and counted."),
 ]
 Delimiter = Annotated[str, typer.Option(help="What separates the columns of a CSV file.")]
+Target = Annotated[
+    str | None,
+    typer.Option(help="The column of the target, if not as the model calls it; several by commas."),
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(help="Work on a Dask cluster: its address, or 'local' for all cores here."),
@@ -77,8 +81,10 @@ def fit(
     learner: Annotated[str, typer.Option(help="auto, exact, sites or srgp.")] = "auto",
     batch_size: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="End learning then.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    max_seconds: Annotated[float | None, typer.Option(min=0.0, help="End learning then.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")
+    ] = 0,
     test: Annotated[str | None, typer.Option(help="Data to judge the model by.")] = None,
     checkpoint: Annotated[
         Path | None,
@@ -111,16 +117,20 @@ def fit(
         max_seconds=max_seconds,
         random_state=seed,
     )
+    given = {"--batch-size": batch_size, "--epochs": epochs}
+    unused = [name for name, value in given.items() if value is not None]
+    if unused and learner not in ("sites", "srgp"):
+        tell(f"{' and '.join(unused)} left aside: for --learner sites and srgp, not {learner}.")
     kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
     with (
         opening.cluster(scheduler) as client,
-        watching(table.count(), quiet=as_json) as callback,
+        watching(table, quiet=as_json) as callback,
         resumable(checkpoint),
     ):
         est.fit_source(table, callback=callback, checkpoint=kept, client=client)
     seconds = time.perf_counter() - start
-    est.save(output)
+    _save(est, output)
     if kept is not None:
         kept.clear()
     found = answers(est, held_out or table, SCORED if held_out is None else None)
@@ -136,7 +146,8 @@ def fit(
             "seconds": seconds,
             "rows per second": est.n_samples_seen_ / seconds,
             "judged by": "training rows" if held_out is None else "test rows",
-            **judged(found),
+            **judged(found, table.target_names),
+            **({} if held_out is None else {"test rows dropped": held_out.dropped}),
         },
         as_json,
     )
@@ -152,6 +163,7 @@ def update(
         bool,
         typer.Option("--afresh", help="Only these rows, at the same parameters: to be merged."),
     ] = False,
+    target: Target = None,
     weight: Annotated[str | None, typer.Option(help="A column that counts rows.")] = None,
     scheduler: Scheduler = None,
     missing: Missing = "error",
@@ -163,13 +175,14 @@ def update(
     est = _loaded(model)
     if afresh:
         est.restart()
-    table = opening.of(est, data, missing, delimiter, weight=weight)
+    table = opening.rows(est, data, missing, delimiter, target, weight)
     check_output(output, table.files())
     before, start = est.n_samples_seen_, time.perf_counter()
     with opening.cluster(scheduler) as client:
         est.partial_fit_source(table, client)
     seconds = time.perf_counter() - start
-    est.save(output)
+    est.target_names_ = est.target_names_ or table.target_names
+    _save(est, output)
     added = est.n_samples_seen_ - before
     closing(
         "updated",
@@ -250,11 +263,12 @@ def predict(
     from srgp.tables import write_table
 
     est = _loaded(model)
-    table = opening.of(est, data, missing, delimiter, target=False)
+    table = opening.inputs(est, data, missing, delimiter)
     check_output(output, table.files())
     kept: Any = "all" if keep == "all" else opening.names(keep) or ()
     start = time.perf_counter()
     rows = write_table(output, est.predict_source(table, kept, noise))
+    written.append(str(output))
     seconds = time.perf_counter() - start
     shown: dict[str, Any] = {"file": str(output), "rows": rows, "dropped": table.dropped}
     closing("predicted", {**shown, "seconds": seconds, "rows per second": rows / seconds}, as_json)
@@ -265,6 +279,7 @@ def predict(
 def evaluate(
     model: ModelFile,
     data: Data,
+    target: Target = None,
     plot: Annotated[Path | None, typer.Option(help="A picture to write.")] = None,
     missing: Missing = "error",
     delimiter: Delimiter = ",",
@@ -276,13 +291,13 @@ def evaluate(
     from srgp.cli.judging import answers, judged, picture
 
     est = _loaded(model)
-    table = opening.of(est, data, missing, delimiter)
+    table = opening.rows(est, data, missing, delimiter, target)
     if plot is not None:
         check_output(plot, table.files())
     found = answers(est, table)
     if plot is not None:
-        picture(plot, *found)
-    shown = {"model": str(model), **judged(found), "dropped": table.dropped}
+        picture(plot, found, table.target_names)
+    shown = {"model": str(model), **judged(found, table.target_names), "dropped": table.dropped}
     closing("evaluated", shown, as_json)
 
 
@@ -309,7 +324,7 @@ def merge(
             lost += first.merge(other, move=move).merge_loss_
         except ValueError as error:
             raise ValueError(f"{path} does not fit {models[0]}: {error}") from error
-    first.save(output)
+    _save(first, output)
     shown = {
         "model": str(output),
         "rows": first.n_samples_seen_,
@@ -355,6 +370,11 @@ def _loaded(model: Path) -> "SparseGPRegressor":
     from srgp.regressor import SparseGPRegressor
 
     return SparseGPRegressor.load(model)
+
+
+def _save(est: "SparseGPRegressor", output: Path) -> None:
+    est.save(output)
+    written.append(str(output))
 
 
 def _left(rows: int) -> str:

@@ -49,7 +49,8 @@ class Follower:
         targets = self.est.target_names_
         if names is None or targets is None:
             raise ValueError(
-                f"{model} does not know the names of its columns: fit it from a table."
+                f"{model} does not know the names of its columns: fit it from a table, or, if only "
+                "that of the target is missing, name it once by `srgp update --target`."
             )
         self.names = [*map(str, names), *targets]
         self.outputs = len(targets)

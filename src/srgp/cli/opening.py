@@ -1,11 +1,13 @@
 """The tables that commands read."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from srgp.regressor import SparseGPRegressor
     from srgp.tables import Table
+
+LOOKED = 1024  # rows of test data that are looked at before learning
 
 
 def names(text: str | None) -> list[str] | None:
@@ -20,32 +22,67 @@ def one_or_more(target: str) -> str | list[str]:
 
 
 def like(table: "Table", data: list[str], missing: Any, delimiter: str) -> "Table":
-    """Other files with the columns of a table."""
+    """Other files with the columns of a table, whose beginning can be read."""
     from srgp.tables import Table
 
     targets = table.target_names
     target = targets[0] if len(targets) == 1 else list(targets)
     features = list(table.feature_names)
-    return Table(data, target, features, missing=missing, delimiter=delimiter)
+    found = Table(data, target, features, missing=missing, delimiter=delimiter)
+    beginning: Any = found.batches(LOOKED)
+    with closing(beginning):
+        next(beginning)
+    return found
 
 
-def of(
+def inputs(est: "SparseGPRegressor", data: list[str], missing: Any, delimiter: str) -> "Table":
+    """Files with the inputs that a model was learned from, to predict."""
+    return _opened(est, data, missing, delimiter, None, None)
+
+
+def rows(
     est: "SparseGPRegressor",
     data: list[str],
     missing: Any,
     delimiter: str,
-    target: bool = True,
+    target: str | None,
     weight: str | None = None,
 ) -> "Table":
-    """Files with the columns that a model was learned from."""
+    """Files with its inputs and targets; `target` names these where the model does not."""
+    targets = est.target_names_ if target is None else names(target)
+    if not targets:
+        raise ValueError(
+            "this model does not know the name of its target, as it was learned from arrays: name "
+            "the column by --target."
+        )
+    outputs = est.scaler_.y_spread.size
+    if len(targets) != outputs:
+        raise ValueError(
+            f"--target names {len(targets)} columns, but the model has {outputs} outputs: name as "
+            "many, in the order in which they were learned."
+        )
+    single = est.scaler_.y_spread.ndim == 0
+    wanted = targets[0] if single else list(targets)
+    return _opened(est, data, missing, delimiter, wanted, weight)
+
+
+def _opened(
+    est: "SparseGPRegressor",
+    data: list[str],
+    missing: Any,
+    delimiter: str,
+    target: str | list[str] | None,
+    weight: str | None,
+) -> "Table":
     from srgp.tables import Table
 
-    features, targets = getattr(est, "feature_names_in_", None), est.target_names_
-    if features is None or targets is None:
-        raise ValueError("this model was not learned from a table with names: use it from Python.")
-    single = est.scaler_.y_spread.ndim == 0
-    wanted = (targets[0] if single else list(targets)) if target else None
-    return Table(data, wanted, list(features), weight, missing=missing, delimiter=delimiter)
+    features = getattr(est, "feature_names_in_", None)
+    if features is None:
+        raise ValueError(
+            "this model does not know the names of its inputs, as it was learned from arrays: use "
+            "it from Python, or learn it from a table or a data frame."
+        )
+    return Table(data, target, list(features), weight, missing=missing, delimiter=delimiter)
 
 
 def cluster(scheduler: str | None) -> AbstractContextManager[Any]:

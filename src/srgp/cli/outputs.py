@@ -1,4 +1,4 @@
-"""Whether what a command is to write can be written: asked before the work, not after."""
+"""What a command writes: whether it can, asked before the work, and what it has written."""
 
 import os
 import tempfile
@@ -7,6 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from srgp.atomic import check_place, replacing
+
+written: list[str] = []  # by the command that runs
+
+
+def interrupted() -> str:
+    """What Ctrl-C is answered."""
+    return f"interrupted; {' and '.join(written) or 'nothing'} was written."
+
+
+def written_before() -> str:
+    """What an error does not undo."""
+    return f" {' and '.join(written)} was written before that." if written else ""
 
 
 def check_output(path: Path, inputs: Iterable[str | Path] = ()) -> None:
@@ -45,6 +57,7 @@ def save_picture(figure: Any, path: Path) -> None:
     """Write a picture, whole or not at all."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format=_kind(path))
+    written.append(str(path))
 
 
 def _kind(path: Path) -> str:

@@ -5,6 +5,7 @@ import functools
 import json
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 
-from srgp.cli.outputs import check_output
+from srgp.cli.outputs import check_output, interrupted, written, written_before
 from srgp.cli.words import said
 
 if TYPE_CHECKING:
     from srgp.learners import Record
+    from srgp.tables import Table
 
 # JAX and Rich are imported when they are needed: help comes at once.
 
@@ -32,16 +34,17 @@ def clean(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         warnings.showwarning = _show_warning
+        written.clear()
         try:
             from srgp.compiled import keep_compiled_code
 
             keep_compiled_code()  # for the next command
             command(*args, **kwargs)
         except EXPECTED as error:
-            print(f"srgp: {said(error)}", file=sys.stderr)
+            print(f"srgp: {said(error)}{written_before()}", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            print("srgp: interrupted; nothing was written.", file=sys.stderr)
+            tell(interrupted())
             raise typer.Exit(130) from None
 
     return wrapper
@@ -91,14 +94,14 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 
 
 @contextlib.contextmanager
-def watching(rows: int, quiet: bool) -> Iterator[Callable[["Record", Any], None]]:
+def watching(table: "Table", quiet: bool) -> Iterator[Callable[["Record", Any], None]]:
     """A line that tells how far learning is, for people; as a callback of `srgp.learn`."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         BarColumn(10, finished_style="green"),
-        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[stand]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
@@ -106,20 +109,37 @@ def watching(rows: int, quiet: bool) -> Iterator[Callable[["Record", Any], None]
     hidden = quiet or not console.is_terminal
     pace = Pace()
     with Progress(*columns, console=console, disable=hidden) as bar:
-        line = bar.add_task("reading and starting values", total=None, left="")
+        line = bar.add_task("", total=None, stand=Reading(table), left="")
+        rows = table.count()  # which may take a pass
 
         def show(record: "Record", model: Any) -> None:
             bar.update(
                 line,
                 total=None if record.done is None else 1.0,
                 completed=record.done or 0.0,
-                description=progress_line(record, rows),
+                stand=progress_line(record, rows),
                 left=pace.left(record),
             )
 
         yield show
         # A rule may end it before the share of the work that was allowed for.
         bar.update(line, total=1.0, completed=1.0, left="done")
+
+
+class Reading:
+    """Rows read so far, in all passes, and their pace, whenever it is shown."""
+
+    def __init__(self, table: "Table") -> None:
+        self._table, self._start = table, time.monotonic()
+        self._rows, self._seconds = 0, 0.0
+
+    def __str__(self) -> str:
+        if self._table.rows_read != self._rows:
+            self._rows, self._seconds = self._table.rows_read, time.monotonic() - self._start
+        if not self._rows:  # or read elsewhere, on a cluster
+            return "reading and starting values"
+        rate = self._rows / max(self._seconds, 1e-9)
+        return f"starting: {self._rows:,} rows read, {rate:,.0f} rows/s"
 
 
 def progress_line(record: "Record", rows: int) -> str:
@@ -178,7 +198,7 @@ def closing(title: str, values: dict[str, Any], as_json: bool) -> None:
     from rich.table import Table as Shown
 
     table = Shown(title=title, show_header=False, title_justify="left")
-    for name, value in values.items():
+    for name, value in _lines(values):
         table.add_row(_plain(name), _plain(_text(value)))
     Console().print(table)
 
@@ -199,6 +219,15 @@ def comparison(
     Console().print(table)
     for name, value in about.items():
         print(f"{name}: {_text(value)}")
+
+
+def _lines(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values; those of a part with its name before."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{name}: ")
+        else:
+            yield before + name, value
 
 
 def _plain(text: str) -> Any:

@@ -107,6 +107,7 @@ class Table:
         self._data.check(self._used, alike=features is None)
         _refuse_text(self._data, self._used, features is None, others)
         self._tally: Tally | None = None
+        self.rows_read = 0  # so far, in all passes
 
     def __repr__(self) -> str:
         return f"Table({self._data.name}, {len(self.feature_names)} features)"
@@ -198,6 +199,7 @@ class Table:
                         f"{stretch.name}, {row}: the weight {self.weight_name!r} is negative. "
                         "A weight divides the noise variance, and weight 0 leaves the row out."
                     )
+            self.rows_read += stretch.rows
             rows += len(values)
             present += int((weights > 0.0).sum())
             dropped += stretch.rows - len(values)
