@@ -199,6 +199,7 @@ def test_errors_speak_the_language_of_the_shell(folder: Path, tmp_path: Path) ->
             ("fit", folder / "train.csv", *out, "--learner", "srgp", "--batch-size", 0),
             "--batch-size must be",
         ),
+        (("fit", folder / "train.csv", *out, "--delimiter", ";;"), "--delimiter ';;' cannot"),
         (("fit", folder / "train.csv", *out, "--kernel", "sine"), "quadratic, got 'sine'"),
         (("fit", folder / "train.csv", *out, "--learner", "sine"), "sites, got 'sine'"),
         (
@@ -220,6 +221,16 @@ def test_a_checkpoint_of_other_options_is_refused_in_options(folder: Path, tmp_p
         run(*words, "-m", 12, code=2)
     assert "another job: -m differ" in run(*words, "-m", 11, code=2).stderr
     run(*words, "-m", 12)
+
+
+def test_options_of_other_learners_are_told_to_be_left_aside(folder: Path, tmp_path: Path) -> None:
+    fit = ("fit", folder / "train.csv", "--target", "y", "-m", 5, "-o", tmp_path / "m.srgp")
+    given = ("--batch-size", 50, "--epochs", 1)
+    told = run(*fit, *given, "--max-seconds", 0).stderr
+    assert told == (
+        "srgp: --batch-size and --epochs left aside: for --learner sites and srgp, not auto.\n"
+    )
+    assert run(*fit, *given, "--learner", "srgp").stderr == ""
 
 
 def test_info(folder: Path) -> None:
@@ -542,11 +553,14 @@ def test_a_temporary_file_is_not_what_is_named(tmp_path: Path) -> None:
 
 def test_usage_errors_are_one_line(folder: Path) -> None:
     model = folder / "m.srgp"
+    fit = ["fit", folder / "train.csv", "--target", "y", "-o", "x.srgp"]
     for words, message in [
         (["nope"], "No such command 'nope'. See `srgp --help`."),
         (["fit"], "Missing argument"),
         (["info", model, "--json5"], "No such option: --json5"),
         (["predict", model, model, "-o", "x.csv", "--missing", "none"], "is not one of 'error', "),
+        ([*fit, "--max-seconds", "-1"], "'--max-seconds': -1.0 is not in the range"),
+        ([*fit, "--seed", "-1"], "'--seed': -1 is not in the range"),
     ]:
         done = command(*words)
         assert done.returncode == 2

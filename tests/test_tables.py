@@ -529,6 +529,42 @@ def test_another_delimiter_is_suspected(tmp_path: Path, delimiter: str) -> None:
     assert Table(tmp_path / "a.csv", "y", delimiter=delimiter).count() == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a;b;y\n1,5;2,3;4,0\n", ","),
+        ("a;b;y\n1;2;4\n1;2;-4,5\n", ","),
+        ("a\tb\ty\n1,5\t2\t4\n", ","),
+        ("a;b;y\n1,5;2,3;4,0\n", ";"),
+        ("a;b;y\n1;2;3\n1;2;3,5\n", ";"),
+        ('a,b,y\n"1,5",2,4\n', ","),
+    ],
+)
+def test_decimal_commas_are_called_so(tmp_path: Path, text: str, delimiter: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.csv.*decimal comma.* with (a point|points)\.$"):
+        Table(tmp_path / "a.csv", "y", delimiter=delimiter)
+    (tmp_path / "a.csv").write_text("a,b,y\n1,5\n")  # a line that is too short has none
+    with pytest.raises(ValueError, match="as many cells"):
+        Table(tmp_path / "a.csv", "y")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "latin-1"])
+def test_other_encodings_are_called_so(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_text("ä,y\n1,2\n", encoding=encoding)
+    with pytest.raises(ValueError, match=r"a\.csv.*encoding is not UTF-8.*Save it as UTF-8\.$"):
+        Table(tmp_path / "a.csv", "y")
+    for known in ("utf-8", "utf-8-sig"):
+        (tmp_path / "a.csv").write_text("ä" * 3000 + ",y\n1,2\n", encoding=known)
+        assert Table(tmp_path / "a.csv", "y").count() == 1
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", '"', "§"])
+def test_what_cannot_be_a_delimiter_is_refused(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(ValueError, match=r"delimiter='.*' cannot separate.* one character"):
+        Table(csv(tmp_path), "y", delimiter=delimiter)
+
+
 def test_predictions_count_what_they_drop(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,y\n1,2\n,3\n4,5\n")
     table = Table(tmp_path / "a.csv", features="a", missing="drop")
@@ -540,7 +576,7 @@ def test_predictions_count_what_they_drop(tmp_path: Path) -> None:
 def test_negative_weights_are_named(tmp_path: Path) -> None:
     data = pa.table({"a": [1.0, None, 3.0], "y": [0.0] * 3, "w": [1.0, 1.0, -1.0]})
     pq.write_table(data, tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet, row 3: the weight 'w' is negative"):
+    with pytest.raises(ValueError, match=r"row 3: the weight 'w' is negative.* row counts"):
         list(Table(tmp_path, "y", weight="w", missing="drop").batches(2))
 
 
@@ -685,8 +721,10 @@ def test_empty_data_are_refused(tmp_path: Path) -> None:
             list(table.batches(3))
         with pytest.raises(ValueError, match="holds no rows"):
             list(table.inputs())
+    with pytest.raises(ValueError, match=r"no rows: give data with at least one\.$"):
+        table.count()
     gone = Table(pd.DataFrame({"a": [np.nan] * 3, "y": [1.0] * 3}), "y", missing="drop")
-    with pytest.raises(ValueError, match=r"all 3 rows .* missing"):
+    with pytest.raises(ValueError, match=r"all 3 rows .* missing .*Impute"):
         gone.count()
 
 
@@ -708,6 +746,24 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, small_blocks: None)
     path.unlink()
     with pytest.raises(ValueError, match=r"gone\.parquet cannot be read"):
         list(table.batches(3))
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuse(*_: Any) -> None:  # root may read everything
+        raise PermissionError(13, "[Errno 13] Failed to open local file")
+
+    monkeypatch.setattr(readers, "_format", lambda *_: type("", (), {"make_fragment": refuse}))
+    for path in (csv(tmp_path), parquet(tmp_path / "a.parquet")):
+        told = rf"{path.name} cannot be read \(permission denied\): .* you may read it\.$"
+        with pytest.raises(ValueError, match=told):
+            Table(path, "y")
+
+
+def test_an_empty_file_is_called_so(tmp_path: Path) -> None:
+    for content in (b"", b"\n\n", b"\xef\xbb\xbf"):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.csv cannot be read as csv: it is empty\."):
+            Table(tmp_path / "a.csv", "y")
 
 
 def test_what_is_no_data_file_is_refused(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def fit(
     epochs: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0.0, help="End learning then.")] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")
+        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same parameters.")
     ] = 0,
     test: Annotated[str | None, typer.Option(help="Data to judge the model by.")] = None,
     checkpoint: Annotated[

@@ -85,5 +85,8 @@ class Nothing(ValueError):
 def nothing(name: str, dropped: int) -> Nothing:
     """The error for them."""
     if dropped:
-        return Nothing(f"all {dropped} rows of {name} have a missing value: none is left.")
-    return Nothing(f"{name} holds no rows.")
+        return Nothing(
+            f"all {dropped} rows of {name} have a missing value: none is left. Impute some, or "
+            "leave out the columns that lack them."
+        )
+    return Nothing(f"{name} holds no rows: give data with at least one.")

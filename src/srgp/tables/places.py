@@ -1,9 +1,15 @@
 """Where in a file something is wrong, in the words of those who look it up there."""
 
+import codecs
 import contextlib
+import re
 from collections.abc import Sequence
 
 from srgp.tables.columns import pyarrow
+
+BEGINNING = 4096  # bytes of a CSV file that are looked at
+COMMA = r"[-+]?\d+,\d+"  # a number with a decimal comma
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def place(row: int, csv: bool) -> str:
@@ -19,6 +25,52 @@ def refuse_delimiter(path: str, names: Sequence[str]) -> None:
                 f"{path} has one column only, {names[0]!r}: its columns seem to be separated by "
                 f"{other!r}. Then say so by delimiter={other!r}."
             )
+
+
+def refuse_beginning(path: str) -> None:
+    """An error for a CSV file that is empty, or not in UTF-8."""
+    raw = _beginning(path)
+    if not raw.removeprefix(codecs.BOM_UTF8).strip() and len(raw) < BEGINNING:
+        raise ValueError(
+            f"{path} cannot be read as csv: it is empty. Its first line has to name the columns, "
+            "and rows to follow: write it again, or leave it out."
+        )
+    header = raw.splitlines()[0] if raw.splitlines() else b""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(header)  # which may be cut
+        known = not raw.startswith(UTF16) and b"\0" not in raw
+    except UnicodeDecodeError:
+        known = False
+    if not known:
+        raise ValueError(
+            f"{path} cannot be read as csv: its encoding is not UTF-8 (UTF-16 or Latin-1, perhaps)."
+            " Save it as UTF-8."
+        )
+
+
+def refuse_commas(path: str) -> None:
+    """An error for a CSV file that seems to have decimal commas."""
+    raw = b""
+    with contextlib.suppress(pyarrow().ArrowException, OSError):
+        raw = _beginning(path)
+    text = raw.decode(errors="replace")
+    # Beside another separator or a quote: bare ones separate columns.
+    found = re.search(rf'[;\t|"]\s*({COMMA})(?![\d,])|(?<![\d,])({COMMA})\s*[;\t|"]', text)
+    if found is not None:
+        raise ValueError(
+            f"{path} cannot be read as csv: its numbers seem to have decimal commas, such as "
+            f"{(found[1] or found[2])!r}. Write them with points."
+        )
+
+
+def has_comma(cell: str) -> bool:
+    """Whether it is a number with a decimal comma."""
+    return re.fullmatch(COMMA, cell.strip()) is not None
+
+
+def _beginning(path: str) -> bytes:
+    with pyarrow().input_stream(path) as stream:
+        return bytes(stream.read(BEGINNING))
 
 
 def first_word(path: str, name: str, delimiter: str) -> tuple[int, str] | None:

@@ -20,7 +20,14 @@ from srgp.tables.columns import (
     refuse_absent,
     repeated,
 )
-from srgp.tables.places import first_word, place, refuse_delimiter
+from srgp.tables.places import (
+    first_word,
+    has_comma,
+    place,
+    refuse_beginning,
+    refuse_commas,
+    refuse_delimiter,
+)
 
 Where: TypeAlias = Any  # a path, a pattern, a list of them, a frame, or a pyarrow table or dataset
 
@@ -165,6 +172,11 @@ class Files:
         for file in (files or self.files) if self.kind == "csv" else ():
             for name in names:
                 found = first_word(file.name, name, self.delimiter)
+                if found is not None and has_comma(found[1]):
+                    raise ValueError(
+                        f"{file.name}, {place(found[0], True)}: {found[1]!r} in column {name!r} "
+                        "has a decimal comma. Write such numbers with a point."
+                    )
                 # A column that starts with a word is one of words.
                 if found is not None and found[0] > 0:
                     raise ValueError(
@@ -257,6 +269,8 @@ def _of_paths(where: Any, delimiter: str) -> Files:
     files = []
     for path in paths:
         with _reading(str(path), kind):
+            if kind == "csv":
+                refuse_beginning(str(path))
             fragment = reader.make_fragment(str(path), local)
             files.append(_File(str(path), fragment, fragment.physical_schema))
     return Files(name, files, kind, delimiter)
@@ -266,6 +280,11 @@ def _format(kind: str, delimiter: str) -> Any:
     datasets = pyarrow("dataset")
     if kind == "parquet":
         return datasets.ParquetFileFormat()
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise ValueError(
+            f"delimiter={delimiter!r} cannot separate columns: use one character, such as a comma, "
+            "a semicolon or a tab."
+        )
     csv = pyarrow("csv")
     return datasets.CsvFileFormat(
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -312,6 +331,13 @@ def _reading(name: str, kind: str) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise ValueError(
+                f"{name} cannot be read ({os.strerror(error.errno).lower()}): see to it that it is "
+                "there and that you may read it."
+            ) from error
+        if kind == "csv":
+            refuse_commas(name)
         raise ValueError(
             f"{name} cannot be read as {kind}: {str(error)[:300]}. {HINTS[kind]}"
         ) from error

@@ -197,7 +197,7 @@ class Table:
                     row = self._place(stretch, int(chosen[np.argmax(weights < 0.0)]))
                     raise ValueError(
                         f"{stretch.name}, {row}: the weight {self.weight_name!r} is negative. "
-                        "A weight divides the noise variance, and weight 0 leaves the row out."
+                        "It tells how much the row counts: use 0 to leave it out."
                     )
             self.rows_read += stretch.rows
             rows += len(values)
