@@ -12,10 +12,12 @@ from reference import gradients as differences
 import srgp
 from srgp import onepass
 from srgp.approximations import Approximation
+from srgp.compiled import quick_jit
 from srgp.moving import carried
 from srgp.onepass import OnePass
 
 Rows = tuple[np.ndarray, np.ndarray]
+slope_of_f = quick_jit(jax.value_and_grad(onepass._objective))
 
 
 def halves(
@@ -32,14 +34,14 @@ def total(model: srgp.Model, old: srgp.Model, past: srgp.Statistics, new: Rows) 
 
 
 def test_without_a_past_f_is_the_batch_bound_and_its_gradient() -> None:
-    _, model, first, _ = halves()
-    nothing = 0.0 * srgp.summarise(model, *first)
-    value, gradient = srgp.value_and_grad(model, first)
-    w = np.ones(len(first[0]))
+    _, model, _, rows = halves()
+    nothing = 0.0 * srgp.summarise(model, *rows)
+    value, gradient = srgp.value_and_grad(model, rows)
+    w = np.ones(len(rows[0]))
     with jax.enable_x64(True):
         at = jax.tree.map(jnp.asarray, model)
         past = (model.basis, nothing.sums, jnp.zeros(()))
-        found, slope = jax.value_and_grad(onepass._objective)(at, past, *first, w)
+        found, slope = slope_of_f(at, past, *rows, w)
     assert float(found) == pytest.approx(value, rel=1e-11)
     for one, two in zip(jax.tree.leaves(slope), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-7 * np.abs(two).max())
@@ -54,7 +56,7 @@ def test_f_and_its_gradient_by_two_routes(approximation: Approximation) -> None:
     with jax.enable_x64(True):
         at = jax.tree.map(jnp.asarray, model)
         state = (old.basis, past.sums, jnp.zeros(()))
-        found, slope = jax.value_and_grad(onepass._objective)(at, state, *second, w)
+        found, slope = slope_of_f(at, state, *second, w)
     assert float(found) == pytest.approx(total(model, old, past, second), rel=1e-10)
 
     def along(theta: np.ndarray) -> float:
@@ -150,6 +152,7 @@ def test_fixed_parameters_stay() -> None:
         OnePass(fixed=("inducings",)).update(model, past, *second)
 
 
+# Fifteen inducing inputs and batches of 100 rows throughout: one step is compiled for all.
 def stream(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (count, 1))
@@ -209,23 +212,23 @@ class TestRegressor:
             est.unlearn(X[:10], y[:10])
 
     def test_a_weight_is_a_number_of_rows(self) -> None:
-        X, y = stream(300)
+        X, y = stream(150)
         made = []
         for repeat in (False, True):
-            est = srgp.SparseGPRegressor(n_inducing=10, learner=None, adapt=True).fit(
+            est = srgp.SparseGPRegressor(n_inducing=15, learner=None, adapt=True).fit(
                 X[:100], y[:100]
             )
             if repeat:
                 est.partial_fit(np.repeat(X[100:], 2, 0), np.repeat(y[100:], 2))
             else:
-                est.partial_fit(X[100:], y[100:], np.full(200, 2.0))
+                est.partial_fit(X[100:], y[100:], np.full(50, 2.0))
             made.append(est.model_)
         for one, two in zip(*map(jax.tree.leaves, made), strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-8)
 
     def test_it_is_kept_in_files(self, tmp_path: Path) -> None:
         X, y = stream(300)
-        est = srgp.SparseGPRegressor(n_inducing=8, learner=None, adapt=OnePass(steps=2))
+        est = srgp.SparseGPRegressor(n_inducing=15, learner=None, adapt=OnePass(steps=2))
         est.fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200])
         est.save(tmp_path / "model.srgp")
         again = srgp.SparseGPRegressor.load(tmp_path / "model.srgp")
@@ -238,12 +241,12 @@ class TestRegressor:
             np.testing.assert_array_equal(a, b)
 
     def test_another_optimiser_starts_anew(self) -> None:
-        X, y = stream(200)
-        model = srgp.Model(srgp.kernels.SE(), 0.1, np.linspace(0, 6, 8)[:, None])
+        X, y = stream(300)
+        model = srgp.Model(srgp.kernels.SE(1.0, [1.2]), 0.1, np.linspace(-3, 3, 15)[:, None])
         past = srgp.summarise(model, X[:100], y[:100])
-        memory = OnePass().update(model, past, X[100:150], y[100:150]).memory
+        memory = OnePass().update(model, past, X[100:200], y[100:200]).memory
         other = OnePass(optimizer="sgd", learning_rate=1e-4)
-        both = [other.update(model, past, X[150:], y[150:], memory=m) for m in (None, memory)]
+        both = [other.update(model, past, X[200:], y[200:], memory=m) for m in (None, memory)]
         np.testing.assert_array_equal(*(found.model.inducing for found in both))
 
     def test_other_values_are_refused(self) -> None:
