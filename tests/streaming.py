@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typer.testing import CliRunner
 
 import srgp
 from srgp import storage
+from srgp.cli import shows  # noqa: F401 - adds its commands
+from srgp.cli.commands import app
 from srgp.cli.following import Follower
 from srgp.tables import Table
 
@@ -74,3 +77,8 @@ def assert_same(one: Path, two: Path) -> None:
 def command(*args: Any, **more: Any) -> subprocess.CompletedProcess[str]:
     words = [*COMMAND, *map(str, args)]
     return subprocess.run(words, capture_output=True, text=True, check=False, **more)
+
+
+def invoked(*args: Any) -> Any:
+    """The command within this process, where none has to be killed or fed."""
+    return CliRunner().invoke(app, [str(arg) for arg in args])

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from streaming import BAD, COMMAND, ROWS, command, files, follower, learn, rejected, start_model
+from streaming import BAD, COMMAND, ROWS, files, follower, invoked, learn, rejected, start_model
 
 import srgp
 from srgp import storage
@@ -66,7 +66,7 @@ def test_every_stream_keeps_its_place(model: Path, stream: Path, tmp_path: Path)
     with stream.open("a") as file:
         file.write(table(7, seed=2))
     assert [learn(model, s)[0] for s in (stream, other)] == [7, 0]
-    told = command("info", model).stdout
+    told = invoked("info", model).stdout
     assert "s1.csv" in told
     assert "s2.csv" in told
 
@@ -74,8 +74,8 @@ def test_every_stream_keeps_its_place(model: Path, stream: Path, tmp_path: Path)
 def test_saving_and_updating_keep_the_places(model: Path, stream: Path, tmp_path: Path) -> None:
     learn(model, stream)
     (tmp_path / "new.csv").write_text("a,b,y\n" + table(5, seed=3))
-    done = command("update", model, tmp_path / "new.csv", "-o", model)
-    assert done.returncode == 0, done.stderr
+    done = invoked("update", model, tmp_path / "new.csv", "-o", model)
+    assert done.exit_code == 0, done.stderr
     assert learn(model, stream) == (0, 0)
     srgp.SparseGPRegressor.load(model).save(model)
     assert learn(model, stream) == (0, 0)
@@ -173,8 +173,8 @@ def test_compressed_files_are_refused(model: Path, tmp_path: Path) -> None:
     for path in (folder / "a.csv.gz", tmp_path / "packed.csv"):
         path.write_bytes(gzip.compress(b"a,b,y\n1,2,3\n"))
     for source in (folder, folder / "a.csv.gz", tmp_path / "packed.csv"):
-        done = command("learn", model, source)
-        assert done.returncode == 2
+        done = invoked("learn", model, source)
+        assert done.exit_code == 2
         assert "is compressed" in done.stderr
         assert done.stderr.count("\n") == 1
     assert model.read_bytes() == start_model()
@@ -290,8 +290,8 @@ def test_waiting_is_told_once(model: Path, stream: Path) -> None:
 
 
 def test_idle_without_waiting_is_refused(model: Path, stream: Path) -> None:
-    done = command("learn", model, stream, "--idle", 3)
-    assert done.returncode == 2
+    done = invoked("learn", model, stream, "--idle", 3)
+    assert done.exit_code == 2
     assert done.stderr == "srgp: --idle is for streams that are waited for: add --follow.\n"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from streaming import command, files, follower, learn, rejected, start_model
+from streaming import files, follower, invoked, learn, rejected, start_model
 
 from srgp import storage
 from srgp.cli.rejects import Rejects
@@ -91,8 +91,8 @@ def test_a_damaged_parquet_file_is_named(model: Path, tmp_path: Path) -> None:
     content = bytearray((tmp_path / "a.parquet").read_bytes())
     content[10:60] = b"\xff" * 50
     (tmp_path / "a.parquet").write_bytes(bytes(content))
-    done = command("learn", model, tmp_path / "a.parquet")
-    assert done.returncode == 2
+    done = invoked("learn", model, tmp_path / "a.parquet")
+    assert done.exit_code == 2
     assert "a.parquet cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -167,8 +167,8 @@ def test_a_foreign_file_is_not_written_into(model: Path, tmp_path: Path) -> None
     notes.write_text("remember the milk\n")
     for aside, told in ((notes, "something else"), (source, "the model"), (model, "the model")):
         before = aside.read_bytes()
-        done = command("learn", model, source, "--rejects", aside)
-        assert done.returncode == 2
+        done = invoked("learn", model, source, "--rejects", aside)
+        assert done.exit_code == 2
         assert told in done.stderr
         assert aside.read_bytes() == before
     assert model.read_bytes() == start_model()
@@ -180,8 +180,8 @@ def test_another_file_for_the_rest(model: Path, tmp_path: Path) -> None:
     before = rejected(model)
     with source.open("a") as file:
         file.write("1,2,z\n")
-    done = command("learn", model, source, "--rejects", tmp_path / "more")
-    assert done.returncode == 0, done.stderr
+    done = invoked("learn", model, source, "--rejects", tmp_path / "more")
+    assert done.exit_code == 0, done.stderr
     assert rejected(model) == before
     assert (tmp_path / "more").read_text().startswith(f"{source}:5: y is not a number")
 
@@ -225,8 +225,8 @@ def test_a_folder_that_cannot_be_written_to(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_disk_for_rejected_rows(model: Path, tmp_path: Path) -> None:
-    done = command("learn", model, stream(tmp_path, b"1,x,3\n"), "--rejects", "/dev/full")
-    assert done.returncode == 2
+    done = invoked("learn", model, stream(tmp_path, b"1,x,3\n"), "--rejects", "/dev/full")
+    assert done.exit_code == 2
     assert "/dev/full could not be written (No space left on device): make room" in done.stderr
 
 
