@@ -200,22 +200,28 @@ def test_the_papers_toy_example() -> None:
     np.testing.assert_allclose(f.predict(Xs), batch.predict(Xs), rtol=0, atol=1e-10)
 
 
+ON_HOST: dict[str, k.Kernel] = {
+    "SE": k.SE(variance=1.3, lengthscales=[0.5, 0.8]),
+    "Matern12": k.Matern12(variance=0.7, lengthscales=0.9),
+    "Matern32": k.Matern32(lengthscales=[0.6, 0.9]),
+    "Matern52": k.Matern52(lengthscales=0.7, active_dims=[1]),
+    "RationalQuadratic": k.RationalQuadratic(lengthscales=0.6, mixture=0.8),
+}
+
+
 class TestOnTheHost:
     """One sample in NumPy against the same in compiled code, which `1.0 *` a kernel asks for."""
 
-    @models
+    # A kernel is one column of K_RX, whatever the model makes of it: not every pair is needed.
     @pytest.mark.parametrize(
-        "kernel",
+        ("kernel_name", "model_name"),
         [
-            k.SE(variance=1.3, lengthscales=[0.5, 0.8]),
-            k.Matern12(variance=0.7, lengthscales=0.9),
-            k.Matern32(lengthscales=[0.6, 0.9]),
-            k.Matern52(lengthscales=0.7, active_dims=[1]),
-            k.RationalQuadratic(lengthscales=0.6, mixture=0.8),
+            *(("SE", model) for model in MODELS),
+            *((kernel, model) for kernel in ON_HOST if kernel != "SE" for model in ("VFE", "FITC")),
         ],
-        ids=lambda kernel: type(kernel).__name__,
     )
-    def test_equals_compiled_code(self, model_name: str, kernel: k.Kernel) -> None:
+    def test_equals_compiled_code(self, model_name: str, kernel_name: str) -> None:
+        kernel = ON_HOST[kernel_name]
         approximation = MODELS[model_name][0]
         p = problem(N=12)
         model = srgp.Model(kernel, p.noise, p.R, approximation)
