@@ -184,16 +184,17 @@ def test_convergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_minibatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small(minibatch, monkeypatch, updates=200, repetitions=2, B=[2000, minibatch.N])
+    monkeypatch.setattr(minibatch, "N", 1000)
+    small(minibatch, monkeypatch, updates=200, repetitions=2, B=[200, 1000])
     experiments.reproduce("minibatch", tmp_path)
     with (tmp_path / "minibatch" / "minibatch.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["B"] for row in rows] == ["2000", "10000"]
+    assert [row["B"] for row in rows] == ["200", "1000"]
     assert all(float(row["error at the end"]) > 0.0 for row in rows)
 
 
 def test_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes: dict[str, Any] = {"N": 1500, "test": 200, "B": 500, "epochs": 2, "repetitions": 2}
+    changes: dict[str, Any] = {"N": 600, "test": 100, "B": 200, "epochs": 2, "repetitions": 2}
     small(simulation, monkeypatch, dimensions=[1, 2], **changes)
     experiments.reproduce("simulation", tmp_path)
     with (tmp_path / "simulation" / "simulation.csv").open() as file:
