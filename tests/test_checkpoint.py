@@ -226,7 +226,7 @@ def steps(folder: Path) -> int:
 def start_fit(here: Path, output: str, *words: str) -> "subprocess.Popen[str]":
     program = str(Path(sys.executable).parent / "srgp")
     command = [program, "fit", "train.csv", "--target", "y", "-m", "8"]
-    command += ["--learner", "srgp", "--batch-size", "100", "--epochs", "40", "-o", output, *words]
+    command += ["--learner", "srgp", "--batch-size", "100", "--epochs", "100", "-o", output, *words]
     return subprocess.Popen(
         command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
