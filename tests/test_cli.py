@@ -381,6 +381,8 @@ def test_models_of_data_frames_are_of_use(tmp_path: Path) -> None:
     run(*update, "--target", "y")
     assert SparseGPRegressor.load(tmp_path / "u.srgp").target_names_ == ("y",)
     run("evaluate", tmp_path / "u.srgp", csv)  # it knows by now
+    told = run("evaluate", tmp_path / "u.srgp", csv, "--target", "a", code=2).stderr
+    assert "has learned y, not a: leave --target out" in told
     est.fit(data[["a", "b"]].to_numpy(), data.y).save(model)
     told = run("predict", model, csv, "-o", tmp_path / "p.csv", code=2).stderr
     assert "does not know the names of its inputs" in told

@@ -41,7 +41,7 @@ Missing = Annotated[
 Delimiter = Annotated[str, typer.Option(help="What separates the columns of a CSV file.")]
 Target = Annotated[
     str | None,
-    typer.Option(help="The column of the target, if not as the model calls it; several by commas."),
+    typer.Option(help="The column of the target, if the model does not know; several by commas."),
 ]
 Scheduler = Annotated[
     str | None,

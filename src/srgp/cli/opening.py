@@ -49,7 +49,13 @@ def rows(
     weight: str | None = None,
 ) -> "Table":
     """Files with its inputs and targets; `target` names these where the model does not."""
-    targets = est.target_names_ if target is None else names(target)
+    known, given = est.target_names_, names(target)
+    if known and given and list(known) != given:
+        raise ValueError(
+            f"the model has learned {', '.join(known)}, not {', '.join(given)}: leave --target "
+            "out, and name the column so."
+        )
+    targets = known or given
     if not targets:
         raise ValueError(
             "this model does not know the name of its target, as it was learned from arrays: name "
