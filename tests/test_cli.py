@@ -394,8 +394,8 @@ def test_merge_refuses_models_of_other_columns(folder: Path, tmp_path: Path) -> 
     other.partial_fit(table(10)[["a", "b"]], table(10).y)
     merge = ("merge", folder / "m.srgp", tmp_path / "o.srgp", "-o", tmp_path / "both.srgp")
     for name, value, message in [
-        ("feature_names_in_", np.array(["b", "a"], object), "other features, a, b and b, a:"),
-        ("target_names_", ("z",), "other targets, y and z:"),
+        ("feature_names_in_", np.array(["b", "a"], object), "other columns, a, b and b, a:"),
+        ("target_names_", ("z",), "other columns, y and z:"),
     ]:
         kept = getattr(other, name)
         setattr(other, name, value)
@@ -403,7 +403,7 @@ def test_merge_refuses_models_of_other_columns(folder: Path, tmp_path: Path) -> 
         told = run(*merge, code=2).stderr
         assert f"{tmp_path / 'o.srgp'} does not fit" in told
         assert f"these models have {message}" in told
-        with pytest.raises(ValueError, match="merge those that learned from the same columns"):
+        with pytest.raises(ValueError, match="merge those of the same, in the same order"):
             est.merge(other)
         setattr(other, name, kept)
     assert est.merge(other).n_samples_seen_ == 310

@@ -15,7 +15,7 @@ UNREAL = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64
 def as_floats(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as a finite float64 array, or a ValueError that names the first bad entry."""
     raw = np.asarray(values) if not isinstance(values, np.ndarray) else values
-    if np.ma.is_masked(raw):
+    if isinstance(raw, np.ma.MaskedArray) and np.ma.is_masked(raw):
         place = _first(np.ma.getmaskarray(raw))
         raise ValueError(f"{name} is masked at index {place}; remove or impute such rows first.")
     if raw.dtype.kind in "cmM":

@@ -102,6 +102,16 @@ def check_names(known: Any, given: Any, what: str) -> None:
     )
 
 
+def check_alike(mine: Any, theirs: Any) -> None:
+    """Whether two regressors have learned the same columns, where both have names."""
+    if mine is None or theirs is None or tuple(mine) == tuple(theirs):
+        return
+    raise ValueError(
+        f"these regressors have learned other columns, {', '.join(map(str, mine))} and "
+        f"{', '.join(map(str, theirs))}: merge those of the same, in the same order."
+    )
+
+
 def job(parameters: dict[str, Any], learner: Any, seed: int, source: Source) -> dict[str, Any]:
     """All that decides what a fit learns, for a checkpoint; when it ends is the clock's affair."""
     kernel, inducing = parameters["kernel"] or "se", parameters["inducing"]

@@ -24,6 +24,7 @@ from srgp.regressor.choices import (
     APPROXIMATIONS,
     as_rows,
     beginning,
+    check_alike,
     check_names,
     job,
     named,
@@ -220,14 +221,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        for what, name in (("features", "feature_names_in_"), ("targets", "target_names_")):
-            columns: Any = [getattr(est, name, None) for est in (self, other)]
-            if all(c is not None for c in columns) and list(columns[0]) != list(columns[1]):
-                one, two = (", ".join(map(str, c)) for c in columns)
-                raise ValueError(
-                    f"these regressors have other {what}, {one} and {two}: merge those that "
-                    "learned from the same columns, in the same order."
-                )
+        for name in ("feature_names_in_", "target_names_"):
+            check_alike(getattr(self, name, None), getattr(other, name, None))
         mine, theirs = self.scaler_.arrays(), other.scaler_.arrays()
         if any(not np.array_equal(mine[name], theirs[name]) for name in mine):
             raise ValueError(
