@@ -13,15 +13,19 @@ from srgp.approximations import Approximation
 from srgp.linalg import quiet_blas
 
 
-@pytest.mark.parametrize(("B", "M"), [(1, 1), (3, 7), (200, 5)])
+@pytest.mark.parametrize(("B", "M"), [(1, 1), (3, 7), (200, 5), (3, 33), (5, 64), (4, 150)])
 def test_products_equal_scipys(B: int, M: int) -> None:
     rng = np.random.default_rng(B)
-    lower = np.tril(rng.normal(size=(M, M))) + 3 * np.eye(M)
+    lower = np.tril(rng.normal(size=(M, M))) / M**0.5 + 3 * np.eye(M)
     K = rng.normal(size=(M, B))
     W = K.copy()
     blas.solve_lower(lower, W)
     expected = scipy.linalg.solve_triangular(lower, K, lower=True)
     np.testing.assert_allclose(W, expected, rtol=1e-12, atol=1e-14)
+    V = K.copy()
+    blas.solve_lower(lower, V, transposed=True)
+    expected = scipy.linalg.solve_triangular(lower, K, lower=True, trans="T")
+    np.testing.assert_allclose(V, expected, rtol=1e-12, atol=1e-14)
     start = np.tril(rng.normal(size=(M, M)))
     total = start.copy()
     blas.add_gram(W, total)

@@ -22,6 +22,9 @@ from scipy.linalg import cython_blas
 # A millisecond or two of one core: a thread takes part of one to be started and to answer.
 WORTH_THREADS = 1e8
 
+# Rows of a triangle that BLAS substitutes on its own.
+LEAF = 32
+
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
 
@@ -99,15 +102,37 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def solve_lower(lower: np.ndarray, K: np.ndarray, transposed: bool = False) -> None:
     """K ← L⁻¹K in place, or L⁻ᵀK, by substitution: L (M, M), K (M, B).
 
+    By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to LEAF rows: BLAS's own substitution
+    reaches the speed of its products on some processors, and a quarter of it on others.
+
     In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
     _check(lower, K)
-    M, B = K.shape
+    _substitute(lower, K, transposed, 0, len(K))
+
+
+def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, count: int) -> None:
+    """The same for `count` rows of K from `start` on."""
     # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
-    where = b"R", b"U", b"T" if transposed else b"N", b"N"
-    _routine("dtrsm")(
-        *where, _int(B), _int(M), _one(), _address(lower), _int(M), _address(K), _int(B)
-    )
+    flipped = b"T" if transposed else b"N"
+    M, B = (_int(size) for size in K.shape)
+    if count <= LEAF:
+        sizes = B, _int(count), _number(1.0)
+        corner, rows = _address(lower, start, start), _address(K, start)
+        _routine("dtrsm")(b"R", b"U", flipped, b"N", *sizes, corner, M, rows, B)
+        return
+    # A power of two times LEAF: only the last leaf is of another size.
+    half = LEAF << ((count - 1) // LEAF).bit_length() - 1
+    middle = start + half
+    parts = [(start, half), (middle, count - half)]
+    (first, of_first), (second, of_second) = reversed(parts) if transposed else parts
+    _substitute(lower, K, transposed, first, of_first)
+    sizes = B, _int(of_second), _int(of_first)
+    _routine("dgemm")(
+        b"N", flipped, *sizes, _number(-1.0), _address(K, first), B, _address(lower, middle, start),
+        M, _number(1.0), _address(K, second), B,
+    )  # fmt: skip
+    _substitute(lower, K, transposed, second, of_second)
 
 
 def add_gram(K: np.ndarray, total: np.ndarray) -> None:
@@ -115,8 +140,8 @@ def add_gram(K: np.ndarray, total: np.ndarray) -> None:
     _check(total, K)
     M, B = K.shape
     _routine("dsyrk")(
-        b"U", b"T", _int(M), _int(B), _one(), _address(K), _int(B), _one(), _address(total),
-        _int(M),
+        b"U", b"T", _int(M), _int(B), _number(1.0), _address(K), _int(B), _number(1.0),
+        _address(total), _int(M),
     )  # fmt: skip
 
 
@@ -159,9 +184,9 @@ def _int(value: int) -> Any:
     return ctypes.byref(ctypes.c_int(value))
 
 
-def _one() -> Any:
-    return ctypes.byref(ctypes.c_double(1.0))
+def _number(value: float) -> Any:
+    return ctypes.byref(ctypes.c_double(value))
 
 
-def _address(array: np.ndarray) -> Any:
-    return array.ctypes.data_as(ctypes.c_void_p)
+def _address(array: np.ndarray, row: int = 0, column: int = 0) -> Any:
+    return ctypes.c_void_p(array.ctypes.data + 8 * (row * array.shape[1] + column))
