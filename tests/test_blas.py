@@ -35,6 +35,21 @@ def test_products_equal_scipys(B: int, M: int) -> None:
     np.testing.assert_array_equal(np.tril(whole), total)
 
 
+def test_ill_conditioned_leaves_are_substituted() -> None:
+    """cond(L) = 1e12: the residual stays at rounding, which that of an inverse would not."""
+    M = 2 * blas.LEAF
+    lower = np.tril(np.random.default_rng(0).normal(size=(M, M))) / M**0.5 + np.eye(M)
+    lower[: blas.LEAF] *= np.logspace(0, -12, blas.LEAF)[:, None]
+    K = np.random.default_rng(1).normal(size=(M, 40))
+    for transposed in (False, True):
+        W = K.copy()
+        blas.solve_lower(lower, W, transposed)
+        L = lower.T if transposed else lower
+        # Backward error: |LW − K| ≤ M eps |L||W|, entry by entry.
+        assert (np.abs(L @ W - K) <= M * 2.3e-16 * (np.abs(L) @ np.abs(W))).all()
+    assert blas._inverse_leaf(lower[: blas.LEAF, : blas.LEAF]) is None
+
+
 def test_other_layouts_and_types_are_refused() -> None:
     lower, K = np.eye(3), np.ones((3, 4))
     for wrong in (K.astype(np.float32), np.asfortranarray(K), K[:, ::-1]):

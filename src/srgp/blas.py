@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_blas
+from scipy.linalg.lapack import dtrtri
 
 # A millisecond or two of one core: a thread takes part of one to be started and to answer.
 WORTH_THREADS = 1e8
 
-# Rows of a triangle that BLAS substitutes on its own.
-LEAF = 32
+# Rows of a leaf of the triangle, and the condition up to which its inverse is as good as
+# substitution.
+LEAF, HARMLESS = 32, 100.0
 
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
@@ -102,8 +104,9 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def solve_lower(lower: np.ndarray, K: np.ndarray, transposed: bool = False) -> None:
     """K ← L⁻¹K in place, or L⁻ᵀK, by substitution: L (M, M), K (M, B).
 
-    By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to LEAF rows: BLAS's own substitution
-    reaches the speed of its products on some processors, and a quarter of it on others.
+    By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to leaves that are inverted where they
+    are well-conditioned: BLAS's own substitution has the speed of its products on some processors,
+    and a quarter of it on others.
 
     In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
@@ -117,9 +120,12 @@ def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, 
     flipped = b"T" if transposed else b"N"
     M, B = (_int(size) for size in K.shape)
     if count <= LEAF:
+        inverse = _inverse_leaf(lower[start : start + count, start : start + count])
+        work, triangle = "dtrsm", (_address(lower, start, start), M)
+        if inverse is not None:
+            work, triangle = "dtrmm", (_address(inverse), _int(count))
         sizes = B, _int(count), _number(1.0)
-        corner, rows = _address(lower, start, start), _address(K, start)
-        _routine("dtrsm")(b"R", b"U", flipped, b"N", *sizes, corner, M, rows, B)
+        _routine(work)(b"R", b"U", flipped, b"N", *sizes, *triangle, _address(K, start), B)
         return
     # A power of two times LEAF: only the last leaf is of another size.
     half = LEAF << ((count - 1) // LEAF).bit_length() - 1
@@ -133,6 +139,15 @@ def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, 
         M, _number(1.0), _address(K, second), B,
     )  # fmt: skip
     _substitute(lower, K, transposed, second, of_second)
+
+
+def _inverse_leaf(leaf: np.ndarray) -> np.ndarray | None:
+    """Its inverse, to multiply by at full speed; None where that would cost digits."""
+    # SciPy counts by columns, too: the transpose of what BLAS sees here.
+    inverse, failed = dtrtri(leaf.T, lower=False)
+    if failed or not np.abs(leaf).max() * np.abs(inverse).max() <= HARMLESS:
+        return None
+    return inverse.T
 
 
 def add_gram(K: np.ndarray, total: np.ndarray) -> None:
