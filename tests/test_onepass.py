@@ -219,7 +219,9 @@ class TestRegressor:
                 X[:100], y[:100]
             )
             if repeat:
-                est.partial_fit(np.repeat(X[100:], 2, 0), np.repeat(y[100:], 2))
+                # Equal rows would be merged, and come to weights after all.
+                again = X[100:] * (1.0 + 1e-14)
+                est.partial_fit(np.concatenate([X[100:], again]), np.tile(y[100:], 2))
             else:
                 est.partial_fit(X[100:], y[100:], np.full(50, 2.0))
             made.append(est.model_)
