@@ -13,7 +13,9 @@ from srgp.approximations import Approximation
 from srgp.linalg import quiet_blas
 
 
-@pytest.mark.parametrize(("B", "M"), [(1, 1), (3, 7), (200, 5), (3, 33), (5, 64), (4, 150)])
+@pytest.mark.parametrize(
+    ("B", "M"), [(1, 1), (3, 7), (200, 5), (3, 33), (5, 64), (4, 150), (2, 300)]
+)
 def test_products_equal_scipys(B: int, M: int) -> None:
     rng = np.random.default_rng(B)
     lower = np.tril(rng.normal(size=(M, M))) / M**0.5 + 3 * np.eye(M)
@@ -37,9 +39,9 @@ def test_products_equal_scipys(B: int, M: int) -> None:
 
 def test_ill_conditioned_leaves_are_substituted() -> None:
     """cond(L) = 1e12: the residual stays at rounding, which that of an inverse would not."""
-    M = 2 * blas.LEAF
+    M = 2 * blas.SMALL
     lower = np.tril(np.random.default_rng(0).normal(size=(M, M))) / M**0.5 + np.eye(M)
-    lower[: blas.LEAF] *= np.logspace(0, -12, blas.LEAF)[:, None]
+    lower[: blas.SMALL] *= np.logspace(0, -12, blas.SMALL)[:, None]
     K = np.random.default_rng(1).normal(size=(M, 40))
     for transposed in (False, True):
         W = K.copy()
@@ -47,7 +49,7 @@ def test_ill_conditioned_leaves_are_substituted() -> None:
         L = lower.T if transposed else lower
         # Backward error: |LW − K| ≤ M eps |L||W|, entry by entry.
         assert (np.abs(L @ W - K) <= M * 2.3e-16 * (np.abs(L) @ np.abs(W))).all()
-    assert blas._inverse_leaf(lower[: blas.LEAF, : blas.LEAF]) is None
+    assert blas._harmless_inverse(lower[: blas.SMALL, : blas.SMALL]) is None
 
 
 def test_other_layouts_and_types_are_refused() -> None:

@@ -23,9 +23,9 @@ from scipy.linalg.lapack import dtrtri
 # A millisecond or two of one core: a thread takes part of one to be started and to answer.
 WORTH_THREADS = 1e8
 
-# Rows of a leaf of the triangle, and the condition up to which its inverse is as good as
-# substitution.
-LEAF, HARMLESS = 32, 100.0
+# Rows of the triangle that are substituted by their inverse, at most, and the condition up to which
+# that is as good; so many that BLAS substitutes, at least.
+LARGE, HARMLESS, SMALL = 128, 100.0, 32
 
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
@@ -105,8 +105,8 @@ def solve_lower(lower: np.ndarray, K: np.ndarray, transposed: bool = False) -> N
     """K ← L⁻¹K in place, or L⁻ᵀK, by substitution: L (M, M), K (M, B).
 
     By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to leaves that are inverted where they
-    are well-conditioned: BLAS's own substitution has the speed of its products on some processors,
-    and a quarter of it on others.
+    are well-conditioned, and small otherwise: BLAS's own substitution has the speed of its products
+    on some processors, and a quarter of it on others.
 
     In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
@@ -119,16 +119,17 @@ def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, 
     # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
     flipped = b"T" if transposed else b"N"
     M, B = (_int(size) for size in K.shape)
-    if count <= LEAF:
-        inverse = _inverse_leaf(lower[start : start + count, start : start + count])
+    leaf = lower[start : start + count, start : start + count]
+    inverse = _harmless_inverse(leaf) if count <= LARGE else None
+    if inverse is not None or count <= SMALL:
         work, triangle = "dtrsm", (_address(lower, start, start), M)
         if inverse is not None:
             work, triangle = "dtrmm", (_address(inverse), _int(count))
         sizes = B, _int(count), _number(1.0)
         _routine(work)(b"R", b"U", flipped, b"N", *sizes, *triangle, _address(K, start), B)
         return
-    # A power of two times LEAF: only the last leaf is of another size.
-    half = LEAF << ((count - 1) // LEAF).bit_length() - 1
+    # A power of two times SMALL: only the last leaf is of another size.
+    half = SMALL << ((count - 1) // SMALL).bit_length() - 1
     middle = start + half
     parts = [(start, half), (middle, count - half)]
     (first, of_first), (second, of_second) = reversed(parts) if transposed else parts
@@ -141,7 +142,7 @@ def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, 
     _substitute(lower, K, transposed, second, of_second)
 
 
-def _inverse_leaf(leaf: np.ndarray) -> np.ndarray | None:
+def _harmless_inverse(leaf: np.ndarray) -> np.ndarray | None:
     """Its inverse, to multiply by at full speed; None where that would cost digits."""
     # SciPy counts by columns, too: the transpose of what BLAS sees here.
     inverse, failed = dtrtri(leaf.T, lower=False)
