@@ -20,14 +20,22 @@ def load(name: str) -> dict[str, Any]:
     return dict(json.loads((RESULTS / f"{name}.json").read_text()))
 
 
+def where(results: dict[str, Any]) -> str:
+    m = results["machine"]
+    return (
+        f"{m['date']}, {m['processor']}, {m['cores']} cores, Python {m['python']}, "
+        f"JAX {m['jax']}, NumPy {m['numpy']}"
+    )
+
+
 def main() -> None:
     post, filt, white = load("posterior"), load("filter"), load("whitening")
-    m = post["machine"]
     names = ["squared first", "inverse", "substitution", "srgp"]
     PAGE.write_text(
         TEMPLATE.read_text().format(
-            machine=f"{m['date']}, {m['processor']}, {m['cores']} cores, Python {m['python']}, "
-            f"JAX {m['jax']}, NumPy {m['numpy']}",
+            machine=where(post),
+            filter_machine=where(filt),
+            white_machine=where(white),
             N=post["N"],
             state=post["memory"][0]["state_MB"],
             **{f"profile_{name}": value for name, value in post["profile"].items()},

@@ -21,7 +21,7 @@ from srgp.cli import (
     shows,  # noqa: F401 - adds its commands
 )
 from srgp.cli.commands import app
-from srgp.cli.screen import Pace, Reading, progress_line, telling, watching
+from srgp.cli.screen import Pace, Reading, comparison, progress_line, telling, watching
 from srgp.cli.words import said
 from srgp.learners import Record
 from srgp.regressor import choices
@@ -441,6 +441,14 @@ def test_demo(tmp_path: Path) -> None:
         assert 0.8 < told[name]["coverage of 95 %"] < 0.99
         assert told[name]["error against the truth"] < 0.05
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_comparison_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"SRGP": {"RMSE": 0.5, "rows": 1000}, "VFE [kW]": {"RMSE": 0.25, "rows": 10}}
+    comparison("a tank", columns, {"picture": "x[red].png"}, as_json=False)
+    shown = capsys.readouterr().out
+    for text in ("a tank", "VFE [kW]", "0.25", "1,000", "picture: x[red].png"):
+        assert text in shown
 
 
 def test_user_errors_are_one_line_and_write_nothing(folder: Path, tmp_path: Path) -> None:

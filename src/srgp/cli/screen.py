@@ -213,7 +213,9 @@ def comparison(
     from rich.console import Console
     from rich.table import Table as Shown
 
-    table = Shown("", *map(_plain, columns), title=title, title_justify="left")
+    table = Shown(title=title, title_justify="left")
+    for header in ("", *columns):
+        table.add_column(_plain(header))
     for name in next(iter(columns.values())):
         table.add_row(*map(_plain, (name, *(_text(c[name]) for c in columns.values()))))
     Console().print(table)
