@@ -402,7 +402,7 @@ def test_merge_refuses_models_of_other_columns(folder: Path, tmp_path: Path) -> 
         other.save(tmp_path / "o.srgp")
         told = run(*merge, code=2).stderr
         assert f"{tmp_path / 'o.srgp'} does not fit" in told
-        assert f"these models have {message}" in told
+        assert f"these models have learned {message}" in told
         with pytest.raises(ValueError, match="merge those of the same, in the same order"):
             est.merge(other)
         setattr(other, name, kept)
