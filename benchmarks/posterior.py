@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 import srgp
 from benchmarks.common import product_rate, seconds, write
 from srgp import kernels as k
-from srgp.blas import add_gram, solve_lower
+from srgp.blas import Triangle, add_gram
 from srgp.kernels.stationary import distances
 
 D = 8
@@ -83,7 +83,7 @@ def profile(M: int) -> dict[str, float]:
     `ceiling` is the strict share that the two BLAS routines alone would reach, were all else free.
     """
     model, X, _ = problem(2048, M, 0.5)
-    lower = np.ascontiguousarray(model.basis.whiten.lower)
+    lower = Triangle(np.asarray(model.basis.whiten.lower))
     profile = jax.jit(lambda kernel, r2: kernel.at_distance(r2))
 
     def kernel(basis: Any, X: np.ndarray) -> Any:
@@ -97,7 +97,7 @@ def profile(M: int) -> dict[str, float]:
             lambda: jax.block_until_ready(kernel(model.basis, X)), 15
         )
         copy = seconds(lambda: K.copy(), 15)
-        solve = seconds(lambda: solve_lower(lower, K.copy()), 15) - copy
+        solve = seconds(lambda: lower.solve(K.copy()), 15) - copy
         square = seconds(lambda: add_gram(K, total), 15)
         product = 2 * flops / seconds(lambda: total @ K, 15)
     parts = {"kernel": evaluate, "solve": solve, "square": square}

@@ -21,11 +21,11 @@ def test_products_equal_scipys(B: int, M: int) -> None:
     lower = np.tril(rng.normal(size=(M, M))) / M**0.5 + 3 * np.eye(M)
     K = rng.normal(size=(M, B))
     W = K.copy()
-    blas.solve_lower(lower, W)
+    blas.Triangle(lower).solve(W)
     expected = scipy.linalg.solve_triangular(lower, K, lower=True)
     np.testing.assert_allclose(W, expected, rtol=1e-12, atol=1e-14)
     V = K.copy()
-    blas.solve_lower(lower, V, transposed=True)
+    blas.Triangle(lower).solve(V, transposed=True)
     expected = scipy.linalg.solve_triangular(lower, K, lower=True, trans="T")
     np.testing.assert_allclose(V, expected, rtol=1e-12, atol=1e-14)
     start = np.tril(rng.normal(size=(M, M)))
@@ -45,7 +45,7 @@ def test_ill_conditioned_leaves_are_substituted() -> None:
     K = np.random.default_rng(1).normal(size=(M, 40))
     for transposed in (False, True):
         W = K.copy()
-        blas.solve_lower(lower, W, transposed)
+        blas.Triangle(lower).solve(W, transposed)
         L = lower.T if transposed else lower
         # Backward error: |LW − K| ≤ M eps |L||W|, entry by entry.
         assert (np.abs(L @ W - K) <= M * 2.3e-16 * (np.abs(L) @ np.abs(W))).all()
@@ -56,7 +56,7 @@ def test_other_layouts_and_types_are_refused() -> None:
     lower, K = np.eye(3), np.ones((3, 4))
     for wrong in (K.astype(np.float32), np.asfortranarray(K), K[:, ::-1]):
         with pytest.raises(TypeError, match="float64"):
-            blas.solve_lower(lower, wrong)
+            blas.Triangle(lower).solve(wrong)
     with pytest.raises(TypeError, match="float64"):
         blas.add_gram(K, np.arange(9.0).reshape(3, 3).T)  # in columns, not in rows
 

@@ -14,7 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cython_blas
@@ -101,45 +101,80 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
-def solve_lower(lower: np.ndarray, K: np.ndarray, transposed: bool = False) -> None:
-    """K ← L⁻¹K in place, or L⁻ᵀK, by substitution: L (M, M), K (M, B).
+class Triangle:
+    """A lower triangular L (M, M), ready for L⁻¹K or L⁻ᵀK of many K (M, B).
 
     By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to leaves that are inverted where they
     are well-conditioned, and small otherwise: BLAS's own substitution has the speed of its products
     on some processors, and a quarter of it on others.
-
-    In place even where NumPy takes K for read-only, as it does the memory of a JAX array.
     """
-    _check(lower, K)
-    _substitute(lower, K, transposed, 0, len(K))
+
+    def __init__(self, lower: np.ndarray) -> None:
+        self._lower = np.ascontiguousarray(lower, np.float64)
+        self._steps = list(self._halved(0, len(lower)))
+
+    def __len__(self) -> int:
+        return len(self._lower)
+
+    def _halved(self, start: int, end: int) -> Iterator["_Leaf | _Carry"]:
+        """The steps of rows start to end, from the first to the last."""
+        leaf, count = self._lower[start:end, start:end], end - start
+        inverse = _harmless_inverse(leaf) if count <= LARGE else None
+        if inverse is not None or count <= SMALL:
+            yield _Leaf(start, end, inverse)
+            return
+        # A power of two times SMALL: only the last leaf is of another size.
+        middle = start + (SMALL << ((count - 1) // SMALL).bit_length() - 1)
+        yield from self._halved(start, middle)
+        yield _Carry(start, middle, end)
+        yield from self._halved(middle, end)
+
+    def solve(self, K: np.ndarray, transposed: bool = False) -> None:
+        """K ← L⁻¹K in place, or L⁻ᵀK, even where NumPy takes K for read-only, as it does the
+        memory of a JAX array.
+        """
+        _check(K)
+        # Lᵀ is substituted from its end.
+        for step in reversed(self._steps) if transposed else self._steps:
+            step(self._lower, K, transposed)
 
 
-def _substitute(lower: np.ndarray, K: np.ndarray, transposed: bool, start: int, count: int) -> None:
-    """The same for `count` rows of K from `start` on."""
-    # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
-    flipped = b"T" if transposed else b"N"
-    M, B = (_int(size) for size in K.shape)
-    leaf = lower[start : start + count, start : start + count]
-    inverse = _harmless_inverse(leaf) if count <= LARGE else None
-    if inverse is not None or count <= SMALL:
-        work, triangle = "dtrsm", (_address(lower, start, start), M)
-        if inverse is not None:
-            work, triangle = "dtrmm", (_address(inverse), _int(count))
-        sizes = B, _int(count), _number(1.0)
-        _routine(work)(b"R", b"U", flipped, b"N", *sizes, *triangle, _address(K, start), B)
-        return
-    # A power of two times SMALL: only the last leaf is of another size.
-    half = SMALL << ((count - 1) // SMALL).bit_length() - 1
-    middle = start + half
-    parts = [(start, half), (middle, count - half)]
-    (first, of_first), (second, of_second) = reversed(parts) if transposed else parts
-    _substitute(lower, K, transposed, first, of_first)
-    sizes = B, _int(of_second), _int(of_first)
-    _routine("dgemm")(
-        b"N", flipped, *sizes, _number(-1.0), _address(K, first), B, _address(lower, middle, start),
-        M, _number(1.0), _address(K, second), B,
-    )  # fmt: skip
-    _substitute(lower, K, transposed, second, of_second)
+class _Leaf(NamedTuple):
+    """Rows of K that are substituted at once."""
+
+    start: int
+    end: int
+    inverse: np.ndarray | None
+
+    def __call__(self, lower: np.ndarray, K: np.ndarray, transposed: bool) -> None:
+        M, B = map(_int, K.shape)
+        triangle = _address(lower, self.start, self.start), M
+        work, count = "dtrsm", _int(self.end - self.start)
+        if self.inverse is not None:
+            work, triangle = "dtrmm", (_address(self.inverse), count)
+        # BLAS counts by columns, and so sees Kᵀ ← Kᵀ L⁻ᵀ: the factor on the right, upper, as it is.
+        form = b"R", b"U", b"T" if transposed else b"N", b"N"
+        _routine(work)(*form, B, count, _number(1.0), *triangle, _address(K, self.start), B)
+
+
+class _Carry(NamedTuple):
+    """K₂ ← K₂ − L₂₁W₁ between two halves of rows; of Lᵀ, K₁ ← K₁ − L₂₁ᵀW₂."""
+
+    start: int
+    middle: int
+    end: int
+
+    def __call__(self, lower: np.ndarray, K: np.ndarray, transposed: bool) -> None:
+        M, B = map(_int, K.shape)
+        upper, below = _int(self.middle - self.start), _int(self.end - self.middle)
+        known, changed = _address(K, self.start), _address(K, self.middle)
+        form, sizes = (b"N", b"N"), (B, below, upper)
+        if transposed:
+            form, sizes, known, changed = (b"N", b"T"), (B, upper, below), changed, known
+        corner = _address(lower, self.middle, self.start)
+        _routine("dgemm")(
+            *form, *sizes, _number(-1.0), known, B, corner, M, _number(1.0), changed, B
+        )
 
 
 def _harmless_inverse(leaf: np.ndarray) -> np.ndarray | None:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
-from srgp.blas import add_gram, begun_ahead, executor, in_order, mirrored, solve_lower, workers
+from srgp.blas import Triangle, add_gram, begun_ahead, executor, in_order, mirrored, workers
 from srgp.bound import terms
 from srgp.collapsed import (
     RawCotangent,
@@ -100,7 +100,7 @@ def _first_pass(
 ) -> Raw:
     """The sums of all blocks."""
     kernel = kept or _Kernel(model, room=0)
-    work = functools.partial(_block_raw, whiten, kernel)
+    work = functools.partial(_block_raw, _Factor.of(whiten), kernel)
     raw = _over_blocks(work, kernel.matrix, source, model, rows)
     return raw._replace(Phi=mirrored(raw.Phi))
 
@@ -114,13 +114,12 @@ def _second_pass(
     kept: "_Kernel | None",
 ) -> Model:
     """The derivatives in these sums, pulled back through all blocks."""
-    kernel = kept or _Kernel(model, room=0)
+    kernel, factor = kept or _Kernel(model, room=0), _Factor.of(whiten)
     work: Callable[..., Any]
     if not is_se(model.kernel):
-        work = functools.partial(_pulled, at, whiten, kernel)
+        work = functools.partial(_pulled, at, factor, kernel)
         return _over_blocks(work, kernel.again, source, model, rows)
-    by_numpy = jax.tree.map(np.asarray, (at, whiten))
-    work = functools.partial(_pulled_se, by_numpy[0], by_numpy[1], kernel)
+    work = functools.partial(_pulled_se, jax.tree.map(np.asarray, at), factor, kernel)
     return _from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
 
 
@@ -166,13 +165,33 @@ class _Kernel:
         return kernel_matrix(self.model.kernel, self.model.inducing, X, w)
 
 
+class _Factor(NamedTuple):
+    """K_RR = LLᵀ on the host, ready for many blocks."""
+
+    lower: Triangle
+    inverse: HostArray
+
+    @classmethod
+    def of(cls, whiten: Whitener | None) -> "_Factor | None":
+        """None where sums are not whitened."""
+        if whiten is None:
+            return None
+        return cls(Triangle(np.asarray(whiten.lower)), np.asarray(whiten.inverse))
+
+    def whitened(self, K: HostArray) -> tuple[HostArray, HostArray]:
+        """L⁻¹K and L⁻¹."""
+        W = np.array(K)
+        self.lower.solve(W)
+        return W, self.inverse
+
+
 # What overflows is refused where the sums are used, with a message of its own.
 @np.errstate(over="ignore", invalid="ignore")
 @double
-def _block_raw(whiten: Whitener | None, kernel: _Kernel, K: Array, block: Batch) -> Raw:
+def _block_raw(factor: "_Factor | None", kernel: _Kernel, K: Array, block: Batch) -> Raw:
     """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
     X, y, w = block
-    whitened = _whitened(whiten, K)
+    whitened = factor and factor.whitened(K)
     W = np.asarray(K if whitened is None else whitened[0])
     Phi = np.zeros((len(W), len(W)))
     add_gram(W, Phi)
@@ -181,18 +200,18 @@ def _block_raw(whiten: Whitener | None, kernel: _Kernel, K: Array, block: Batch)
 
 @double
 def _pulled(
-    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, K: Array, block: Batch
+    at: RawCotangent, factor: "_Factor | None", kernel: _Kernel, K: Array, block: Batch
 ) -> Model:
     """The gradient through one block."""
     X, y, w = block
-    pulled = _pull_block(kernel.model, at, K, X, y, w, _whitened(whiten, K))
+    pulled = _pull_block(kernel.model, at, K, X, y, w, factor and factor.whitened(K))
     return jax.tree.map(np.asarray, pulled)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 @double
 def _pulled_se(
-    at: RawCotangent, whiten: Whitener | None, kernel: _Kernel, begun: Array, block: Batch
+    at: RawCotangent, factor: "_Factor | None", kernel: _Kernel, begun: Array, block: Batch
 ) -> tuple[np.ndarray, Any]:
     """The moments of one block's pull-back, and Σ w: as `raw_pullback`, outside of compiled code.
 
@@ -200,7 +219,7 @@ def _pulled_se(
     """
     X, y, w = block
     K, model = np.asarray(begun), kernel.model
-    at_K: Any = _kernel_cotangent(at, K, y, w, _whitened(whiten, K))
+    at_K: Any = _kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
     at_K *= K
     assert isinstance(model.kernel, SE)
     return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
@@ -213,15 +232,6 @@ def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar
     total = -jnp.sum(moments[:, 0]) + at.kappa * weight * model.kernel.variance
     kernel, R = pulled_moments(model.kernel, model.inducing, moments, total)
     return shaped_like(model, kernel, jnp.zeros(()), R)
-
-
-def _whitened(whiten: Whitener | None, K: HostArray) -> tuple[HostArray, HostArray] | None:
-    """L⁻¹K and L⁻¹, if there is a factor."""
-    if whiten is None:
-        return None
-    W = np.array(K)
-    solve_lower(np.ascontiguousarray(whiten.lower), W)
-    return W, whiten.inverse
 
 
 @quick_jit

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from srgp.blas import add_gram, executor, grouped, mirrored, solve_lower
+from srgp.blas import Triangle, add_gram, executor, grouped, mirrored
 from srgp.compiled import quick_jit
 from srgp.kernels import SE
 from srgp.kernels.stationary import distances
@@ -47,7 +47,7 @@ def se_products(
     kernel: SE,
     R: Float[Array, "M D"],
     blocks: Iterable[tuple[HostArray, ...]],
-    lower: Float[np.ndarray, "M M"] | None = None,
+    lower: Triangle | None = None,
 ) -> tuple[Products, Explained | None]:
     """The products of all rows, given as checked blocks of (X, y, weights) of the same shape.
 
@@ -73,7 +73,7 @@ def _slab_products(
     kernel: SE,
     R: Float[Array, "M D"],
     slab: list[tuple[HostArray, ...]],
-    lower: Float[np.ndarray, "M M"] | None,
+    lower: Triangle | None,
 ) -> tuple[Products, Explained | None]:
     K = [np.asarray(_matrix(kernel, distances(kernel, R, X), w)) for X, _, w in slab]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
@@ -98,7 +98,7 @@ def _slab_products(
 
 def _submit_explained(
     pool: Executor,
-    lower: Float[np.ndarray, "M M"],
+    lower: Triangle,
     blocks: list[Float[np.ndarray, "M B"]],
     monomials: Float[np.ndarray, "N S"],
 ) -> "list[Future[Explained]]":
@@ -111,13 +111,13 @@ def _submit_explained(
 
 @unheard
 def _explained(
-    lower: Float[np.ndarray, "M M"], K: Float[np.ndarray, "M B"], p: Float[np.ndarray, "B S"]
+    lower: Triangle, K: Float[np.ndarray, "M B"], p: Float[np.ndarray, "B S"]
 ) -> Explained:
     V, gram = np.array(K), np.zeros((len(K), len(K)))
-    solve_lower(lower, V)
+    lower.solve(V)
     # tr KᵀK_RR⁻¹K as a sum of squares: what is left of the prior variance is never negative.
     variance = np.vdot(V, V)
-    solve_lower(lower, V, transposed=True)
+    lower.solve(V, transposed=True)
     add_gram(V, gram)
     V *= K
     found: tuple[Any, ...] = (variance, mirrored(gram), V @ p)

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC, Approximation, TighterVFE, unexplained
+from srgp.blas import Triangle
 from srgp.checks import as_inputs, as_targets, as_weights, finite, padded_blocks
 from srgp.collapsed import (
     TOLERANCE,
@@ -109,7 +110,7 @@ def batch_parts(
     if not (is_structured(model.approximation) and is_se(model.kernel)):
         return functools.reduce(_add, (_block_parts(model, whiten, *block) for block in blocks))
     if not isinstance(model.approximation, TighterVFE):
-        lower = None if whiten is None else np.ascontiguousarray(whiten.lower)
+        lower = None if whiten is None else Triangle(np.asarray(whiten.lower))
         return se_products(model.kernel, model.inducing, blocks, lower)
     blocks = list(blocks)
     rows = [_regulariser(model, X, w) for X, _, w in blocks]

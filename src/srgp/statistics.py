@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC
-from srgp.blas import executor, grouped, in_order, mirrored, workers
+from srgp.blas import Triangle, executor, grouped, in_order, mirrored, workers
 from srgp.checks import as_inputs, as_number, as_targets, as_weights, padded_blocks
 from srgp.linalg import quiet_blas
 from srgp.model import Basis, Model
@@ -189,7 +189,7 @@ def summarise_blocks(
     """
     approximation = model.approximation
     basis = model.basis if basis is None else jax.tree.map(jnp.asarray, basis)
-    lower = np.ascontiguousarray(basis.whiten.lower)
+    lower = Triangle(np.asarray(basis.whiten.lower))
     work = functools.partial(group_sums, approximation, basis, lower)
     groups = grouped(blocks, max(GROUP_ROWS // block_rows(model), 1))
     total = CarefulSum()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import Approximation, Observation, Projection
-from srgp.blas import add_gram, begun_ahead, solve_lower
+from srgp.blas import Triangle, add_gram, begun_ahead
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
 from srgp.kernels.stationary import distances, is_stationary
@@ -150,7 +150,7 @@ def _rest(seen: Observation) -> Rest:
 def group_sums(
     approximation: Approximation,
     basis: Basis,
-    lower: np.ndarray,
+    lower: Triangle,
     blocks: Iterable[tuple[np.ndarray, ...]],
 ) -> Sums:
     """The sums of a few blocks; A as its lower half.
@@ -159,7 +159,7 @@ def group_sums(
     symmetric, and so BLAS's: half the flops of a plain product, and a substitution that keeps
     its digits however ill-conditioned K_RR is.
     """
-    A, parts = np.zeros(lower.shape), []
+    A, parts = np.zeros((len(lower), len(lower))), []
     kernel, slope = basis.kernel, approximation.regulariser_slope
 
     def ask(block: tuple[np.ndarray, ...]) -> tuple[Array, Rest | None]:
@@ -168,7 +168,7 @@ def group_sums(
 
     for block, (asked, rest) in begun_ahead(ask, blocks):
         W = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
-        solve_lower(lower, W)
+        lower.solve(W)
         if rest is None:
             # The regulariser needs those of single rows, or only their sum, the trace of A.
             squares = np.einsum("mb,mb->b", W, W) if slope is None else np.zeros(W.shape[1])
