@@ -146,7 +146,8 @@ class Table:
         if isinstance(self._data, Frame):
             return self._arrays.batches(size, seed)
         rng = None if seed is None else np.random.default_rng(seed)
-        return ahead(rebatched(self._arriving(rng), size, rng, self.buffer_rows))
+        # Files are read while batches are cut, too: a row group is long to decode.
+        return ahead(rebatched(ahead(self._arriving(rng)), size, rng, self.buffer_rows))
 
     def inputs(
         self, size: int = 65_536, keep: Sequence[str] | Literal["all"] = ()
