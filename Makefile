@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ROWS ?= 10000000
 
 .PHONY: help install test lint demo docs bench bench-scale crosscheck clean
 
@@ -45,8 +46,8 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.kills
 	$(BIN)/python -m benchmarks.report
 
-bench-scale: $(STAMP)  ## 10⁷ rows out of core, and one worker against two (about 20 minutes)
-	$(BIN)/python -m benchmarks.scale
+bench-scale: $(STAMP)  ## 10⁷ rows (or ROWS=...) out of core, and one worker against two (about 20 minutes)
+	$(BIN)/python -m benchmarks.scale --rows $(ROWS)
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.report
 

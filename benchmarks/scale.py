@@ -100,6 +100,8 @@ def main() -> None:
     parser.add_argument("--only", choices=list(JOBS), help="this one; the others' results stay")
     parser.add_argument("--child", nargs=2, metavar=("ROWS", "JOB"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.rows % PER_FILE or chosen.rows < FEW:
+        parser.error(f"--rows takes multiples of {PER_FILE:,}, from {FEW:,} on")
     if chosen.child:
         child(chosen.folder, int(chosen.child[0]), chosen.child[1])
         return

@@ -18,7 +18,7 @@ import srgp
 from benchmarks.common import RESULTS, seconds, write
 from benchmarks.peers.run import run as run_peer
 from benchmarks.problems import Problem, synthetic
-from srgp.sensitivity import sensitivities
+from srgp.propagation import sensitivities
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
 STEPS = 8  # in an epoch

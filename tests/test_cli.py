@@ -93,7 +93,9 @@ def test_merge_of_other_parameters(folder: Path, tmp_path: Path) -> None:
     both = ("merge", folder / "m.srgp", tmp_path / "other.srgp", "-o", tmp_path / "both.srgp")
     assert "kernel parameters" in run(*both, code=2).output.replace("\n", " ")
     assert not (tmp_path / "both.srgp").exists()
-    told = json.loads(run(*both, "--move", "--json").stdout)
+    done = command(*both, "--move", "--json")  # here warnings are errors
+    assert "warning: the kernels differ" in done.stderr
+    told = json.loads(done.stdout)
     assert told["rows"] == 600
     assert told["lost, nats"] > 0.0
 
@@ -637,7 +639,8 @@ def test_reading_before_learning_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         "rich.progress.Progress.stop",
         lambda bar: shown.append(str(bar.columns[1](bar.tasks[0]))),  # type: ignore[attr-defined]
     )
-    with watching(Table(tmp_path / "d.csv", "y"), quiet=True):
+    data = Table(tmp_path / "d.csv", "y")
+    with watching(data, data, quiet=True):
         pass
     assert shown[0].startswith("starting: 300 rows read")
 

@@ -172,6 +172,33 @@ class TestLearning:
 
 
 class TestRegressor:
+    def test_takes_an_address_and_stays_as_it_was_when_a_part_is_bad(self, client: Any) -> None:
+        address = client.scheduler.address
+        here = srgp.SparseGPRegressor(k.SE(), inducing=P.X[:15], learner=None).fit(P.X, P.y)
+        est = srgp.SparseGPRegressor(k.SE(), inducing=P.X[:15], learner=None)
+        est.fit_source((P.X, P.y), client=address)
+        assert est.bound_ == pytest.approx(here.bound_, rel=1e-9)
+        before = est.predict(P.Xs)
+        bad = [(P.X, P.y), (P.X[:3], np.array([0.0, np.nan, 0.0]))]
+        for learn in (est.fit_source, est.partial_fit_source):
+            with pytest.raises(ValueError, match="part 1: y holds nan at index 1"):
+                learn([dask.delayed(part) for part in bad], client=client)
+            np.testing.assert_array_equal(est.predict(P.Xs), before)
+        assert est.n_samples_seen_ == 630
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            dd.from_pandas(pd.DataFrame({"a": [1.0], "y": [1.0]}), npartitions=1),
+            pd.DataFrame({"a": [1.0], "y": [1.0]}),
+            lambda: iter([(P.X, P.y)]),
+            3.0,
+        ],
+    )
+    def test_other_data_are_refused_in_words(self, client: Any, data: Any) -> None:
+        with pytest.raises(ValueError, match=r"\(X, y\)"):
+            srgp.SparseGPRegressor().fit_source(data, client=client)
+
     def test_equals_one_machine(self, client: Any) -> None:
         settings: dict[str, Any] = {
             "kernel": k.SE(lengthscales=[1.0, 1.0]), "inducing": P.X[:20],
@@ -359,6 +386,19 @@ class TestMerge:
         exact = srgp.log_bound(away.model_, srgp.summarise(away.model_, X, y))
         assert srgp.log_bound(away.model_, away.statistics_) < exact
 
+    def test_the_loss_of_another_kernel_is_told_to_be_missing(self) -> None:
+        est, other = self.fitted(), self.fitted().restart()
+        kernel = other.model_.kernel
+        assert isinstance(kernel, k.SE)
+        other.model_ = other.model_.replace(kernel=k.SE(kernel.variance, 0.3 * kernel.lengthscales))
+        X, y = other.scaler_.inputs(P.X[300:]), other.scaler_.targets(P.y[300:])
+        other._set_statistics(srgp.summarise(other.model_, X, y), 330.0)
+        with pytest.warns(UserWarning, match="kernels differ.*not in merge_loss_"):
+            est.merge(other, move=True)
+        # The same R: nothing scatters, though rows seen by one kernel were not seen by the other.
+        assert est.merge_loss_ == pytest.approx(0.0, abs=1e-6)
+        assert est.n_samples_seen_ == 630
+
     @pytest.mark.parametrize(
         ("settings", "rows", "held"),
         [
@@ -388,6 +428,42 @@ class TestMerge:
         # Only where all rows are inducing inputs is one alone with its target.
         targets = [value.tobytes() in content for value in est.scaler_.targets(y)]
         assert any(targets) == (rows < 20)
+
+    def test_a_model_file_holds_inducing_inputs_as_they_were_given(self, tmp_path: Path) -> None:
+        est = srgp.SparseGPRegressor(inducing=P.X[:15], learner=srgp.Exact(iterations=3))
+        est.fit(P.X, P.y).save(tmp_path / "model.srgp")
+        content = (tmp_path / "model.srgp").read_bytes()
+        held = [row.tobytes() in content for row in P.X]
+        assert held == [True] * 15 + [False] * (len(P.X) - 15)
+
+
+def test_a_file_that_grows_between_passes_is_refused(client: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n" + "1.0,2.0,3.0\n" * 20)
+    data = Partitions.from_files(str(path), "y", client=client)
+    summarise(MODEL, data)
+    with path.open("a") as file:
+        file.write("1.0,2.0,4.0\n")
+    with pytest.raises(ValueError, match=r"rows\.csv has changed"):
+        summarise(MODEL, data)
+
+
+def test_dropped_rows_are_counted_by_the_workers(client: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,y\n1.0,,3.0\n1.0,2.0,3.0\n")
+    (tmp_path / "b.csv").write_text("a,b,y\n1.0,,3.0\n")
+    data = Partitions.from_files(str(tmp_path), "y", missing="drop", client=client)
+    assert (data.count(), data.dropped) == (1, 2)
+
+
+def test_one_worker_does_as_two_and_a_deadly_part_is_named(client: Any) -> None:
+    two = summarise(MODEL, Partitions(cut(5), client))
+    with local_cluster(workers=1) as alone:
+        one = summarise(MODEL, Partitions(cut(5), alone))
+        for a, b in zip(one.sums, two.sums, strict=True):
+            np.testing.assert_array_equal(a, b)
+        deadly = Partitions(cut(2), alone, ["a.parquet", "b.parquet"])
+        with pytest.raises(ChildProcessError, match=r"workers died.*[ab]\.parquet"):
+            deadly.reduce(lambda source: os._exit(1))
 
 
 def test_held_rows_are_a_source() -> None:

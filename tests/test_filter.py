@@ -280,14 +280,14 @@ def test_blocks_of_pitc_are_padded_no_more_than_they_must(
     block_size: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few rows are padded to whole blocks of PITC's, of one size whatever their number."""
-    filtering = importlib.import_module("srgp.filtering")
-    compiled, taken = filtering._update_block, set()
+    recursion = importlib.import_module("srgp.recursion")
+    compiled, taken = recursion.update_block, set()
 
     def update(*args: Any) -> Any:
         taken.add(args[3].shape)
         return compiled(*args)
 
-    monkeypatch.setattr(filtering, "_update_block", update)
+    monkeypatch.setattr(recursion, "update_block", update)
     p = problem(N=120)
     model = srgp.Model(k.Matern32(), p.noise, p.R, srgp.PITC(block_size=block_size))
     for count in (10, 50, 120):

@@ -791,3 +791,24 @@ class TestRobustSteps:
             found = srgp.learn(start, (X, y), srgp.SRGP(batch_size=100), seed=seed)
         assert sum(record.refused for record in found.history) == 0
         assert found.bound > best - 0.05 * abs(best)
+
+
+@pytest.mark.parametrize("learner", [srgp.Exact(iterations=5), srgp.Auto()])
+def test_data_that_cannot_be_read_are_no_run_away(learner: Any) -> None:
+    """The last pass fails: the error is told, and the start is not taken for the result."""
+    p = problem(N=200)
+    gone = False
+
+    def passes() -> Any:
+        if gone:
+            raise ValueError("rows.parquet cannot be read")
+        yield p.X, p.y
+
+    def stop(record: Any, model: srgp.Model) -> bool:
+        nonlocal gone
+        gone = True
+        return True
+
+    model = srgp.Model(k.SE(lengthscales=[1.0, 1.0]), 0.5, p.R)
+    with pytest.raises(ValueError, match=r"rows\.parquet cannot be read"):
+        srgp.learn(model, passes, learner, callback=stop)

@@ -49,6 +49,7 @@ LAYERS = [
     "bound",
     "posterior",
     "moving",
+    "recursion",
     "filtering",
     "fullgp",
     "inducing",
@@ -58,6 +59,7 @@ LAYERS = [
     "moments",
     "collapsed",
     "sensitivity",
+    "propagation",
     "gradient",
     "learners",
     "onepass",
@@ -155,11 +157,11 @@ def test_two_compilations_serve_all_batch_sizes() -> None:
 
 
 def test_filter_and_prediction_compile_a_fixed_number_of_times() -> None:
-    filtering = importlib.import_module("srgp.filtering")
+    recursion = importlib.import_module("srgp.recursion")
     posterior = importlib.import_module("srgp.posterior")
     p = problem(N=200, M=6, D=3)
     model = srgp.Model(k.RationalQuadratic(), p.noise, p.R)
-    functions = (filtering._update_block, filtering._update_one, posterior.predict_latent)
+    functions = (recursion.update_block, recursion.update_one, posterior.predict_latent)
     before = [f._cache_size() for f in functions]
     f = srgp.Filter.start(model)
     for n in (1, 2, 3, 50, 64, 65, 200):

@@ -134,6 +134,34 @@ def test_the_noise_of_a_measurement_comes_from_the_errors_of_the_rows_learned() 
     assert found == pytest.approx(est.model_.noise - 2.0 * unexplained, rel=1e-3)
 
 
+def test_every_output_has_the_noise_of_its_own_errors() -> None:
+    """They share σ², which would be too much for one of them and too little for another."""
+
+    def outputs(N: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1.0, 1.0, (N, 2))
+        f = np.stack([np.sin(3.0 * X[:, 0]), np.cos(2.0 * X[:, 1]), X.sum(1)], 1)
+        return X, 100.0 * (f + [0.035, 0.2, 0.0] * rng.normal(size=(N, 3)))
+
+    est = SparseGPRegressor(n_inducing=30).fit(*outputs(3000, 0))
+    X, y = outputs(2000, 1)
+    mean, deviation = est.predict(X, return_std=True)
+    covered = np.mean(np.abs(y - mean) < 1.96 * deviation, 0)
+    # 2000 rows of 95 %: a standard error of half a percent; what has no noise may be covered whole.
+    assert (covered[:2] > 0.93).all()
+    assert (covered[:2] < 0.97).all()
+    assert covered[2] > 0.93
+    assert est.predictive_noise_std_[:2] == pytest.approx([3.5, 20.0], rel=0.1)
+    assert est.predictive_noise_std_[2] < 0.5
+    same, covariance = est.predict(X[:4], return_cov=True)
+    np.testing.assert_array_equal(same, est.predict(X[:4]))
+    np.testing.assert_allclose(
+        np.sqrt(np.diagonal(covariance)).T, deviation[:4], rtol=1e-6
+    )  # two ways to a small difference of the prior variance
+    drawn = est.sample_y(X[:4], 4000, include_noise=True)
+    np.testing.assert_allclose(drawn.std(-1), deviation[:4], rtol=0.06)  # five standard errors
+
+
 def test_a_caller_without_a_module_is_warned_like_others() -> None:
     code = "import srgp; srgp.SparseGPRegressor(learner=None).fit([[0.0], [1.0]], [1.0, 1.0])"
     with pytest.warns(DegenerateWarning):

@@ -64,6 +64,14 @@ def test_a_header_that_cannot_be_read(model: Path, tmp_path: Path, header: bytes
     assert model.read_bytes() == start_model()
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
+def test_a_stream_in_another_encoding(model: Path, tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "s.csv").write_bytes("a,b,y,größe\n1,2,3,4\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"s\.csv .* is not UTF-8 .* Save it as UTF-8"):
+        learn(model, tmp_path / "s.csv")
+    assert model.read_bytes() == start_model()
+
+
 def test_text_in_a_parquet_file(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "stream"
     folder.mkdir()

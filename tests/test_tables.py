@@ -392,6 +392,19 @@ def test_predictions_are_written_beside_the_columns(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read["mean"], 3.0 * columns()["half"])
 
 
+def test_a_file_that_is_found_twice_counts_once(tmp_path: Path) -> None:
+    data = folder(tmp_path, "parquet")
+    for other in ("README.txt", "_SUCCESS.csv"):
+        (data / other).unlink()
+    rows, files = Table(data, "y").count(), Table(data, "y").files()
+    first = next(data.rglob("*.parquet"))
+    (tmp_path / "link.parquet").symlink_to(first)
+    for where in (f"{data}/**", f"{data}/**/*", [data, first], [data, tmp_path / "link.parquet"]):
+        found = Table(where, "y")
+        assert found.count() == rows, where
+        assert sorted(found.files()) == sorted(files), where
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_text_and_times_of_frames_can_be_kept(tmp_path: Path, make: Any) -> None:
     times = np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "datetime64[ms]")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from srgp.moving import move, move_loss
     from srgp.onepass import OnePass
     from srgp.posterior import Posterior, SampledFunctions, posterior
+    from srgp.propagation import Sensitivities, sensitivities
     from srgp.regressor import SparseGPRegressor
-    from srgp.sensitivity import Sensitivities, sensitivities
     from srgp.statistics import Statistics, summarise
     from srgp.storage import Checkpoint
     from srgp.streams import OnlineGP
@@ -88,8 +88,8 @@ _HOMES = {
     "moving": ("move", "move_loss"),
     "onepass": ("OnePass",),
     "posterior": ("Posterior", "SampledFunctions", "posterior"),
+    "propagation": ("Sensitivities", "sensitivities"),
     "regressor": ("SparseGPRegressor",),
-    "sensitivity": ("Sensitivities", "sensitivities"),
     "statistics": ("Statistics", "summarise"),
     "storage": ("Checkpoint",),
     "streams": ("OnlineGP",),

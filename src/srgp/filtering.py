@@ -1,18 +1,17 @@
 """The same posterior, one sample at a time: a square-root Kalman filter in whitened coordinates."""
 
 import dataclasses
-import functools
 import math
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from srgp.approximations import PITC, Approximation
-from srgp.bound import report_weights, terms
+from srgp import recursion
+from srgp.approximations import PITC
+from srgp.bound import report_weights
 from srgp.checks import (
     REAL,
     as_floats,
@@ -23,19 +22,17 @@ from srgp.checks import (
     finite,
     padded_blocks,
 )
-from srgp.linalg import cholesky, inverse_lower, lower_factor, report_jitter, solve
-from srgp.model import Basis, Model
-from srgp.moving import check_comparable, noise_ratio, scatter, transfer
+from srgp.linalg import report_jitter
+from srgp.model import Model
+from srgp.moving import check_comparable, noise_ratio, transfer
 from srgp.posterior import Posterior
-from srgp.precision import Array, OnDevice, Scalar, double
+from srgp.precision import OnDevice, double
+from srgp.recursion import State
 from srgp.single import Step
 from srgp.statistics import Statistics, check_belongs
-from srgp.sums import Sums, observe
 
 # Rows that one compiled call takes in; a shorter batch is padded, but only its own rows are run.
 BLOCK = 128
-# Samples whose updates of the M×M root are applied together.
-GROUP = 16
 # Weights of a sample for which no square or ratio can overflow.
 USUAL = (1e-100, 1e100)
 
@@ -43,15 +40,6 @@ USUAL = (1e-100, 1e100)
 # What a sample mostly comes as; anything else is looked at before float64 makes a number of it.
 ROWS = frozenset({np.ndarray, list, tuple})
 NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
-
-
-class State(NamedTuple):
-    """v | y_1:k ~ N(mean, root rootᵀ), and the cumulative bound Σ ψ_k over n rows."""
-
-    mean: Float[Array, "M *Q"]
-    root: Float[Array, "M M"]
-    log_bound: Scalar
-    n: Scalar
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +73,7 @@ class Filter(OnDevice):
         if statistics is None:
             return cls(model, State(jnp.zeros(M), jnp.eye(M), jnp.zeros(()), jnp.zeros(())))
         check_belongs(model, statistics)
-        state, weights = _from_sums(model.approximation, statistics.sums, model.noise)
+        state, weights = recursion.from_sums(model.approximation, statistics.sums, model.noise)
         report_weights(weights)
         return cls(model, state)
 
@@ -119,7 +107,7 @@ class Filter(OnDevice):
         state, count = self._with_outputs(y.shape[1:]), len(X)
         for i, block in enumerate(padded_blocks((X, y, weights), rows)):
             here = np.int32(min(rows, count - i * rows))
-            state = _update_block(approximation, self.model.basis, state, *block, here)
+            state = recursion.update_block(approximation, self.model.basis, state, *block, here)
         return self._at(state)
 
     def _update_one(self, x: Any, y: Any, weight: Any) -> Self:
@@ -167,7 +155,7 @@ class Filter(OnDevice):
     @double
     def _compiled(self, sample: np.ndarray) -> Self:
         basis = self.model.slim_basis
-        return self._at(_update_one(self.model.approximation, basis, self.state, sample))
+        return self._at(recursion.update_one(self.model.approximation, basis, self.state, sample))
 
     def tested(self, x: ArrayLike, y: float) -> tuple[float, float, Self]:
         """Test, then train: mean and variance (with noise) of y at x (D,) before y is known, and
@@ -233,7 +221,7 @@ class Filter(OnDevice):
         factor = as_number(factor, "the forgetting factor")
         if not 0.0 < factor <= 1.0:
             raise ValueError(f"the forgetting factor must lie in (0, 1], got {factor}.")
-        rules = {"less data": _forget_data, "prior": _forget_towards_prior}
+        rules = {"less data": recursion.forget_data, "prior": recursion.forget_towards_prior}
         if towards not in tuple(rules):
             raise ValueError(f"towards must be 'less data' or 'prior', got {towards!r}.")
         return self._at(rules[towards](self.state, factor))
@@ -254,7 +242,7 @@ class Filter(OnDevice):
         """
         check_comparable(self.model, new_model)
         G = transfer(self.model.basis, new_model.basis)
-        state, lower, jitter = _moved(self.state, G, noise_ratio(self.model, new_model))
+        state, lower, jitter = recursion.moved(self.state, G, noise_ratio(self.model, new_model))
         report_jitter(
             np.asarray(lower),
             float(jitter),
@@ -275,7 +263,7 @@ class Filter(OnDevice):
         """
         check_comparable(self.model, new_model)
         outputs = self.state.mean[0].size
-        lost = _lost(self.model.basis, new_model.basis, self.state.root)
+        lost = recursion.lost(self.model.basis, new_model.basis, self.state.root)
         return float(outputs * noise_ratio(self.model, new_model) * max(float(lost), 0.0))
 
     def _at(self, state: State) -> Self:
@@ -295,153 +283,3 @@ class Filter(OnDevice):
     def __repr__(self) -> str:
         M = len(self.model.inducing)
         return f"Filter(rows={self.n:g}, inducing={M}, log_bound={self.log_bound:.4g})"
-
-
-def _step(
-    state: State,
-    h: Float[Array, " M"],
-    y: Float[Array, "*Q"],
-    log_noise: Scalar,
-    a: Scalar,
-    present: Scalar,
-) -> State:
-    """One row y = hᵀv + N(0, 1). Padding has h = 0 and y = 0, and changes nothing."""
-    phi = h @ state.root  # much faster than root.T @ h in XLA
-    s = 1.0 + phi @ phi
-    r = y - h @ state.mean
-    gain = state.root @ phi / s
-    return State(
-        mean=state.mean + jnp.multiply.outer(gain, r),
-        # Potter: S(I − γφφᵀ) with γ = 1/(s + √s), so that SSᵀ loses exactly s·gain·gainᵀ.
-        root=state.root - jnp.outer(gain, phi) / (1.0 + 1.0 / jnp.sqrt(s)),
-        log_bound=state.log_bound + _psi(r, s, log_noise, a, present),
-        n=state.n + present,
-    )
-
-
-def _psi(r: Float[Array, "*Q"], s: Scalar, log_noise: Scalar, a: Scalar, present: Scalar) -> Scalar:
-    """ψ = log N(r; 0, s) − a in the units of the data, summed over outputs; 0 for padding."""
-    log_variance = jnp.log(2.0 * jnp.pi) + log_noise + jnp.log(s)
-    return -present * 0.5 * (r.size * log_variance + jnp.sum(r**2) / s) - r.size * a
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _update_one(
-    approximation: Approximation, basis: Basis, state: State, sample: Float[Array, " D+2"]
-) -> State:
-    if isinstance(approximation, PITC):
-        approximation = PITC(block_size=1)
-    X, y, weights = sample[None, :-2], sample[-2:-1], sample[-1:]
-    seen = observe(approximation, basis, X, y, weights, basis.noise)
-    row = (seen.W[:, 0], seen.y[0], seen.log_noise[0], seen.regulariser[0], seen.present[0])
-    return _step(state, *row)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _update_block(
-    approximation: Approximation,
-    basis: Basis,
-    state: State,
-    X: Float[Array, "B D"],
-    y: Float[Array, "B *Q"],
-    weights: Float[Array, " B"],
-    count: Int[Array, ""],
-) -> State:
-    seen = observe(approximation, basis, X, y, weights, basis.noise)
-    rows = (seen.W.T, seen.y, seen.log_noise, seen.regulariser, seen.present)
-    groups = tuple(_in_groups(part) for part in rows)
-    return jax.lax.fori_loop(
-        0, -(-count // GROUP), lambda g, state: _steps(state, *(part[g] for part in groups)), state
-    )
-
-
-def _in_groups(part: Float[Array, "B ..."]) -> Float[Array, "_ G ..."]:
-    """Rows by groups, the last filled with zeros: padding, as `_step` has it."""
-    missing = -len(part) % GROUP
-    filled = jnp.pad(part, [(0, missing)] + [(0, 0)] * (part.ndim - 1)) if missing else part
-    return filled.reshape(-1, GROUP, *part.shape[1:])
-
-
-def _steps(
-    state: State,
-    H: Float[Array, "G M"],
-    y: Float[Array, "G *Q"],
-    log_noise: Float[Array, " G"],
-    a: Float[Array, " G"],
-    present: Float[Array, " G"],
-) -> State:
-    """G steps of `_step`, with S touched once: S ← ST, T = Π_k (I − γ_k φ_k φ_kᵀ).
-
-    As blocks of Householder reflections are: T = I − YᵀZ grows by a row of Y and Z a step, at a
-    cost of O(GM), and the mean is kept as μ + Sq.
-    """
-    C, residual = H @ state.root, y - H @ state.mean
-
-    def step(k: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        Y, Z, q, log_bound = carry
-        phi = C[k] - (Y @ C[k]) @ Z
-        T_phi = phi - (Z @ phi) @ Y
-        s = 1.0 + phi @ phi
-        r = residual[k] - C[k] @ q
-        return (
-            Y.at[k].set(T_phi / (s + jnp.sqrt(s))),
-            Z.at[k].set(phi),
-            q + jnp.multiply.outer(T_phi / s, r),
-            log_bound + _psi(r, s, log_noise[k], a[k], present[k]),
-        )
-
-    start = (jnp.zeros_like(H), jnp.zeros_like(H), jnp.zeros_like(state.mean), state.log_bound)
-    Y, Z, q, log_bound = jax.lax.fori_loop(0, GROUP, step, start)
-    return State(
-        mean=state.mean + state.root @ q,
-        root=state.root - (state.root @ Y.T) @ Z,
-        log_bound=log_bound,
-        n=state.n + jnp.sum(present),
-    )
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _from_sums(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[State, object]:
-    values, weights = terms(approximation, sums, noise)
-    root = inverse_lower(weights.lower).T
-    return State(weights.mean, root, jnp.sum(values), jnp.asarray(sums.n)), weights
-
-
-@jax.jit
-def _forget_data(state: State, factor: Scalar) -> State:
-    # Σ′ = ((1−λ)I + λΣ⁻¹)⁻¹ = S (λI + (1−λ)SᵀS)⁻¹ Sᵀ, and λΣ′Σ⁻¹ = I − (1−λ)Σ′.
-    S = state.root
-    C = lower_factor(factor * jnp.eye(len(S)) + (1.0 - factor) * (S.T @ S))
-    root = jax.scipy.linalg.solve_triangular(C, S.T, lower=True).T
-    mean = state.mean - (1.0 - factor) * (root @ (root.T @ state.mean))
-    return state._replace(mean=mean, root=root)
-
-
-@jax.jit
-def _forget_towards_prior(state: State, factor: Scalar) -> State:
-    S = state.root
-    root = lower_factor(factor * (S @ S.T) + (1.0 - factor) * jnp.eye(len(S)))
-    return state._replace(mean=jnp.sqrt(factor) * state.mean, root=root)
-
-
-@jax.jit
-def _moved(
-    state: State, G: Float[Array, "M M2"], ratio: Scalar
-) -> tuple[State, jax.Array, jax.Array]:
-    # A = Σ⁻¹ − I and b = Σ⁻¹μ of the data alone; A′ = ratio·GᵀAG, b′ = ratio·Gᵀb.
-    M = len(state.root)
-    columns = jnp.concatenate([G, state.mean.reshape(M, -1)], 1)
-    solved = solve(state.root, columns)
-    Z, z = solved[:, : G.shape[1]], solved[:, G.shape[1] :]
-    B = jnp.eye(G.shape[1]) + ratio * (Z.T @ Z - G.T @ G)
-    lower, jitter = cholesky(B, jnp.diagonal(B))
-    root = inverse_lower(lower).T
-    mean = (root @ (root.T @ (ratio * Z.T @ z))).reshape(G.shape[1], *state.mean.shape[1:])
-    return state._replace(mean=mean, root=root), lower, jitter
-
-
-@jax.jit
-def _lost(old: Basis, new: Basis, root: Float[Array, "M M"]) -> jax.Array:
-    """½ tr AC with A = Σ⁻¹ − I of the data alone, and C the scatter of the old inducing points."""
-    C = scatter(old, new, transfer(old, new))
-    return 0.5 * (jnp.trace(solve(root, solve(root, C).T)) - jnp.trace(C))

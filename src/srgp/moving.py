@@ -48,8 +48,9 @@ def move_loss(statistics: Statistics, old: Model, new: Model) -> float:
         ½ tr Λ(K_RR − Q_RR),   Q_RR = K_RR′K_R′R′⁻¹K_R′R,
 
     what u = f(R) scatters about its prediction from u′ = f(R′), under the new kernel, weighed by
-    what the data said of u, Λ (M, M); for all outputs. The bound of VFE, with this taken off, is a
-    lower bound again. `Filter.move_loss` is the same of a filter.
+    what the data said of u, Λ (M, M); for all outputs. Where the kernel stays, the bound of VFE
+    with this taken off is a lower bound again. What another kernel would have made of the rows
+    cannot be told from sums, and is not counted. `Filter.move_loss` is the same of a filter.
 
     >>> import srgp
     >>> old = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
@@ -67,7 +68,7 @@ def move_loss(statistics: Statistics, old: Model, new: Model) -> float:
 def carried(statistics: Statistics, old: Model, new: Model) -> tuple[Statistics, float]:
     """As `move`, with the loss added to the regulariser, and that loss by itself.
 
-    So the bound of VFE stays a lower bound, wherever kernel and inducing inputs go.
+    So the bound of VFE stays a lower bound wherever inducing inputs go; not where the kernel does.
     """
     check_belongs(old, statistics)
     check_comparable(old, new)

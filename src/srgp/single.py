@@ -84,7 +84,7 @@ class Single:
         y: float,
         weight: float,
     ) -> Step:
-        """Learn one sample: see `filtering._step`."""
+        """Learn one sample: see `recursion._step`."""
         h, d = self._column(x)
         noise = self.noise / weight
         v = self.approximation.share * d + noise

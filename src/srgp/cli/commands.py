@@ -123,13 +123,11 @@ def fit(
         tell(f"{' and '.join(unused)} left aside: for --learner sites and srgp, not {learner}.")
     kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
-    with (
-        opening.cluster(scheduler) as client,
-        watching(table, quiet=as_json) as callback,
-        resumable(checkpoint),
-    ):
-        est.fit_source(table, callback=callback, checkpoint=kept, client=client)
-    seconds = time.perf_counter() - start
+    with opening.cluster(scheduler) as client:
+        source = opening.spread(table, client)
+        with watching(table, source, quiet=as_json) as callback, resumable(checkpoint):
+            est.fit_source(source, callback=callback, checkpoint=kept)
+        seconds, dropped = time.perf_counter() - start, source.dropped
     _save(est, output)
     if kept is not None:
         kept.clear()
@@ -139,7 +137,7 @@ def fit(
         {
             "model": str(output),
             "rows": est.n_samples_seen_,
-            "dropped": table.dropped,
+            "dropped": dropped,
             "features": len(table.feature_names),
             "inducing": len(est.inducing_points_),
             "bound": est.bound_,
@@ -179,8 +177,9 @@ def update(
     check_output(output, table.files())
     before, start = est.n_samples_seen_, time.perf_counter()
     with opening.cluster(scheduler) as client:
-        est.partial_fit_source(table, client)
-    seconds = time.perf_counter() - start
+        source = opening.spread(table, client)
+        est.partial_fit_source(source)
+        seconds, dropped = time.perf_counter() - start, source.dropped
     est.target_names_ = est.target_names_ or table.target_names
     _save(est, output)
     added = est.n_samples_seen_ - before
@@ -189,7 +188,7 @@ def update(
         {
             "model": str(output),
             "rows added": added,
-            "dropped": table.dropped,
+            "dropped": dropped,
             "rows": est.n_samples_seen_,
             "bound": est.bound_,
             "seconds": seconds,

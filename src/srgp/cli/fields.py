@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from srgp.tables.places import refuse_encoding
+
 Picked: TypeAlias = tuple[np.ndarray | None, str]  # the numbers, or None and what is wrong
 
 GZIP = b"\x1f\x8b"
@@ -66,6 +68,7 @@ def _number(field: Any) -> float:
 def _columns(header: bytes, where: str) -> list[str]:
     if header.startswith(GZIP):
         raise compressed(where)
+    refuse_encoding(header, where)
     text = header.removeprefix(codecs.BOM_UTF8).decode(errors="replace").rstrip("\r\n")
     if not text:
         raise ValueError(f"{where} does not start with a line of column names: put one there.")

@@ -98,3 +98,12 @@ def cluster(scheduler: str | None) -> AbstractContextManager[Any]:
     from srgp.distributed import connected
 
     return connected(scheduler)
+
+
+def spread(table: "Table", client: Any) -> Any:
+    """The table, or its files as parts for the workers to read."""
+    if client is None:
+        return table
+    from srgp.distributed import Partitions
+
+    return Partitions.of(table, client)

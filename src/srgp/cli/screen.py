@@ -18,6 +18,7 @@ from srgp.cli.words import said
 
 if TYPE_CHECKING:
     from srgp.learners import Record
+    from srgp.sources import Source
     from srgp.tables import Table
 
 # JAX and Rich are imported when they are needed: help comes at once.
@@ -94,8 +95,13 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 
 
 @contextlib.contextmanager
-def watching(table: "Table", quiet: bool) -> Iterator[Callable[["Record", Any], None]]:
-    """A line that tells how far learning is, for people; as a callback of `srgp.learn`."""
+def watching(
+    table: "Table", source: "Source", quiet: bool
+) -> Iterator[Callable[["Record", Any], None]]:
+    """A line that tells how far learning is, for people; as a callback of `srgp.learn`.
+
+    source: the table itself, or its files on a cluster, whose workers count the rows.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -110,7 +116,7 @@ def watching(table: "Table", quiet: bool) -> Iterator[Callable[["Record", Any], 
     pace = Pace()
     with Progress(*columns, console=console, disable=hidden) as bar:
         line = bar.add_task("", total=None, stand=Reading(table), left="")
-        rows = table.count()  # which may take a pass
+        rows = source.count()  # which may take a pass
 
         def show(record: "Record", model: Any) -> None:
             bar.update(

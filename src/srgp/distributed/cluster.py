@@ -107,7 +107,7 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except distributed.KilledWorker as error:
-        raise RuntimeError(
+        raise ChildProcessError(
             f"a part of the data was given up after its workers died, several times over: {error}. "
             "Mostly they ran out of memory: make smaller parts."
         ) from error

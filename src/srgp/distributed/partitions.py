@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import os
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
@@ -123,7 +124,10 @@ class Partitions:
             raise ValueError("only files can be read by workers: give paths, folders or patterns.")
         settings = {"missing": missing, "delimiter": delimiter}
         parts = [
-            tasks.File(file, target, list(table.feature_names), weight, settings) for file in files
+            tasks.File(
+                file, target, list(table.feature_names), weight, settings, os.path.getsize(file)
+            )
+            for file in files
         ]
         return cls(parts, client, files)._named(table.feature_names, target)
 
@@ -135,6 +139,16 @@ class Partitions:
             return data
         if isinstance(data, Table):
             return cls.from_files(client=client, **data.settings())
+        if hasattr(data, "to_delayed"):
+            raise ValueError(
+                "one dask collection does not tell what to predict: give dask arrays (X, y), or "
+                "Partitions.from_frame(frame, target=...)."
+            )
+        if callable(data) or hasattr(data, "columns") or not isinstance(data, Iterable):
+            raise ValueError(
+                "a cluster learns from arrays (X, y), a srgp.tables.Table of files, or a list of "
+                f"parts, each (X, y) or promised by Dask; got {type(data).__name__}."
+            )
         if not isinstance(data, tuple):
             return cls(data, client)
         if all(a is None or hasattr(a, "to_delayed") for a in data):
@@ -150,15 +164,15 @@ class Partitions:
         Every core gets as many as the others; parts that are on the cluster already stay where
         they are.
         """
-        delayed, on_cluster = _delayed(), dask_distributed().futures_of
+        on_cluster = dask_distributed().futures_of
         with in_words():
             cores = [worker for worker, n in self.client.nthreads().items() for _ in range(n)]
         loaded, places = [], []
-        for i, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
+        for i, part in enumerate(self.parts):
             stays = not cores or bool(on_cluster(part))
             places.append(None if stays else cores[i % len(cores)])
             with _preferring(places[-1]):
-                loaded.append(delayed(tasks.loaded)(name, part))
+                loaded.append(self._promised(tasks.loaded, i))
         with in_words():
             return self._with(self.client.persist(loaded), places)
 
@@ -175,6 +189,11 @@ class Partitions:
         """How many of them have a weight above 0."""
         return sum(size.present for size in self.sizes())
 
+    @property
+    def dropped(self) -> int:
+        """How many rows of files are left out since a number is missing."""
+        return sum(size.dropped for size in self.sizes())
+
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded, brought here part by part."""
         rng = None if seed is None else np.random.default_rng(seed)
@@ -188,9 +207,9 @@ class Partitions:
         delayed = _delayed()
         given = delayed(tasks.plain(shared), pure=False, traverse=False)
         sums = []
-        for name, part, place in zip(self.names, self.parts, self.places, strict=True):
+        for i, place in enumerate(self.places):
             with _preferring(place):
-                sums.append(delayed(tasks.worked, pure=False)(name, part, work, given))
+                sums.append(self._promised(tasks.worked, i, work, given))
         while len(sums) > 1:
             sums = [
                 delayed(tasks.added, pure=False)(sums[i : i + FAN_IN])
@@ -212,12 +231,8 @@ class Partitions:
 
         def shuffled(group: list[int]) -> Any:
             with in_words():
-                return self.client.persist(
-                    [
-                        delayed(tasks.shuffled, pure=False)(self.names[i], self.parts[i], seed + i)
-                        for i in group
-                    ]
-                )
+                parts = [self._promised(tasks.shuffled, i, seed + i) for i in group]
+                return self.client.persist(parts)
 
         ahead = shuffled(groups[0])
         for number, group in enumerate(groups):
@@ -228,7 +243,7 @@ class Partitions:
 
     def sample(self, count: int, seed: int) -> Batch:
         """So many rows of weight above 0 at random, or all there are."""
-        delayed, rng = _delayed(), np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         ends = np.cumsum([size.present for size in self.sizes()])
         if ends[-1] == 0:
             raise ValueError("every row has weight 0: there is nothing to learn from.")
@@ -236,9 +251,7 @@ class Partitions:
         where = np.searchsorted(ends, chosen, side="right")
         starts = ends - [size.present for size in self.sizes()]
         picked = [
-            delayed(tasks.picked, pure=False)(
-                self.names[i], self.parts[i], chosen[where == i] - starts[i]
-            )
+            self._promised(tasks.picked, i, chosen[where == i] - starts[i])
             for i in np.unique(where)
         ]
         found = self._computed_all(picked)
@@ -247,9 +260,8 @@ class Partitions:
     def sizes(self) -> list[tasks.Size]:
         """What each part holds; the first call looks."""
         if self._sizes is None:
-            delayed = _delayed()
-            pairs = zip(self.names, self.parts, strict=True)
-            found = self._computed_all([delayed(tasks.size, pure=False)(*pair) for pair in pairs])
+            promised = [self._promised(tasks.size, i) for i in range(len(self.parts))]
+            found = self._computed_all(promised)
             filled = [(n, size) for n, size in zip(self.names, found, strict=True) if size.rows]
             if not filled:
                 raise ValueError("the data have no rows.")
@@ -329,13 +341,18 @@ class Partitions:
         return [batch for batch in batches if batch]
 
     def _brought(self, order: Iterable[int]) -> Iterator[Batch]:
-        delayed, coming = _delayed(), None
+        coming = None
         for i in order:
-            part = delayed(tasks.arrays, pure=False)(self.names[i], self.parts[i])
-            coming, ready = self._begun(part), coming
+            coming, ready = self._begun(self._promised(tasks.arrays, i)), coming
             if ready is not None:
                 yield self._answer(ready)
         yield self._answer(coming)
+
+    def _promised(self, work: Callable[..., Any], i: int, *rest: Any) -> Any:
+        """work(name, part, *rest) of the i-th part, under a key that says which part it is."""
+        name = self.names[i]
+        key = f"{name}, {work.__name__}-{uuid.uuid4().hex}"
+        return _delayed()(work, pure=False)(name, self.parts[i], *rest, dask_key_name=key)
 
     def _computed(self, task: Any) -> Any:
         return self._answer(self._begun(task))

@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sized
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -26,6 +27,7 @@ class Size(NamedTuple):
     present: int  # of weight above 0
     inputs: int
     outputs: tuple[int, ...]
+    dropped: int = 0  # since a number is missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +39,15 @@ class File:
     features: list[str]
     weight: str | None
     settings: dict[str, Any]
+    size: int  # in bytes, when the data were named
 
     def open(self) -> Table:
-        """As a source."""
+        """As a source; a pass must find the file that the one before it found."""
+        if os.path.getsize(self.path) != self.size:
+            raise ValueError(
+                f"{self.path} has changed since it was named: learn from files that nobody writes "
+                "to."
+            )
         return Table(self.path, self.target, self.features, self.weight, **self.settings)
 
 
@@ -67,8 +75,10 @@ def _naming(name: str) -> Iterator[None]:
 
 def _is_empty(part: Any) -> bool:
     """Whether a part in memory has no rows, as filters leave them behind."""
-    rows = part.X if isinstance(part, Held) else part[0] if isinstance(part, tuple | list) else None
-    return rows is not None and len(rows) == 0
+    rows = part.X if isinstance(part, Held) else part
+    if isinstance(part, tuple | list) and len(part):
+        rows = part[0]
+    return isinstance(rows, Sized) and len(rows) == 0
 
 
 def worked(name: str, part: Any, work: Callable[..., T], shared: tuple[Any, ...]) -> T | None:
@@ -141,9 +151,10 @@ def size(name: str, part: Any) -> Size:
         with _naming(name):
             source = _opened(part)
             X, y, _ = next(iter(source.batches(1)))
-            return Size(source.count(), source.present(), X.shape[1], y.shape[1:])
-    except Nothing:
-        return nothing
+            counts = source.count(), source.present()
+            return Size(*counts, X.shape[1], y.shape[1:], getattr(source, "dropped", 0))
+    except Nothing as error:
+        return nothing._replace(dropped=error.dropped)
 
 
 def as_tuple(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -156,7 +167,9 @@ def framed(
 ) -> Held:
     """A partition of a data frame."""
     try:
-        return loaded(name, Table(frame, target, features, weight, missing=missing))  # type: ignore[arg-type]
+        with _naming(name):
+            table = Table(frame, target, features, weight, missing=missing)  # type: ignore[arg-type]
+        return loaded(name, table)
     except Nothing:
         outputs = () if isinstance(target, str) else (len(target),)
         return Held(np.zeros((0, len(features))), np.zeros((0, *outputs)), np.zeros(0))

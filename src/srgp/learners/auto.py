@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from srgp.checks import as_count
 from srgp.collapsed import traces
-from srgp.learners.base import Learner, Listener, Report, Task, as_model, clean_pass
+from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
 from srgp.learners.srgp import SRGP
@@ -38,8 +38,8 @@ class Auto:
     2. VFE, many rows and little noise: mini-batches of all data with `Sites`, kept if the bound of
        all data is better for it. Otherwise: L-BFGS on samples four times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
-       the samples were the last: ten iterations of it, or, of more than four million rows and a
-       model with V̄ = 0, an epoch of `SRGP`, kept if the bound of all data is better for it.
+       the samples were the last: ten iterations of it, or, of more than four million rows here
+       and a model with V̄ = 0, an epoch of `SRGP`, kept if the bound of all data is better for it.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
@@ -80,7 +80,12 @@ class Auto:
             watched.follow(Exact(2 * self.iterations, tolerance=self.tolerance, window=10))
         elif improved:
             return
-        elif task.rows <= TOO_MANY or not is_structured(model.approximation):
+        elif (
+            task.rows <= TOO_MANY
+            or not is_structured(model.approximation)
+            # A batch of SRGP's keeps few workers busy, a pass all of them.
+            or isinstance(task.source, Spread)
+        ):
             watched.follow(Exact(iterations=FEW))
         else:
             self._improves(watched, SRGP(epochs=1, learning_rate=0.03))
@@ -142,7 +147,7 @@ def _objective(task: Task, values: Values) -> float:
     model = as_model(task, values)
     try:
         return clean_pass(model, task.source)[1] + float(log_prior(task.priors, model))
-    except (ArithmeticError, np.linalg.LinAlgError, ValueError):
+    except NUMERICS:
         return -math.inf
 
 

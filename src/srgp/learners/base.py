@@ -26,6 +26,8 @@ from srgp.statistics import Statistics, summarise_source
 
 # Up to this share, refused steps change nothing that a user should hear of.
 FEW = 0.01
+# What a θ that has run away leads to; errors of the data are ValueError.
+NUMERICS = (ArithmeticError, np.linalg.LinAlgError)
 
 
 class Task(NamedTuple):
@@ -180,9 +182,10 @@ def run(
     chosen, statistics = watch.result()
     try:
         if statistics is None:
+            check_kernel(chosen)
             statistics = summarise_source(chosen, source)
         return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
-    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+    except NUMERICS as error:
         warnings.warn(
             f"learning ran away, to a model without a finite bound ({error}): the start is given "
             "back. A smaller learning rate, or data scaled to about one, avoids that.",
@@ -247,8 +250,17 @@ def model_at(coordinates: Coordinates, values: Values) -> Model:
 def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:
     """Statistics and bound of all data at one θ, without the warnings that only the result gets."""
     with quiet():
+        check_kernel(model)
         statistics = summarise_source(model, source)
         return statistics, log_bound(model, statistics)
+
+
+def check_kernel(model: Model) -> None:
+    """FloatingPointError where θ has run away to a kernel without a variance: no error of data."""
+    try:
+        _ = model.basis
+    except ValueError as error:
+        raise FloatingPointError(str(error)) from error
 
 
 def chunks(batch: Batch, rows: int) -> Iterator[Batch]:
@@ -291,7 +303,7 @@ class _Watch:
         if self.held_out is not None or (self.patience is not None and bound is None):
             try:
                 statistics, bound = clean_pass(model, self.task.source)
-            except (ArithmeticError, np.linalg.LinAlgError, ValueError):
+            except NUMERICS:
                 bound = -math.inf
         if self.held_out is not None and statistics is not None:
             rmse = _rmse(model, statistics, *self.held_out)

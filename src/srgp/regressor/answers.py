@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from srgp.bound import log_bound
+from srgp.checks import finite
 from srgp.kernels import Stationary
 from srgp.linalg import quiet
 from srgp.model import Model
@@ -54,9 +55,11 @@ class Answers:
         if return_cov:
             with quiet():
                 mean, _ = self.posterior_.predict(X)
-                covariance = self.posterior_.covariance(X, noise=self._noise(include_noise))
-            scaled = np.multiply.outer(covariance, self.scaler_.y_spread**2)
-            return self.scaler_.targets_back(mean), scaled
+                covariance = self.posterior_.covariance(X)
+            # (A, A), or (A, A, Q): the outputs share the function's, but not the noise.
+            shared = np.multiply.outer(covariance, np.ones_like(self.scaler_.y_spread))
+            added = np.multiply.outer(np.eye(len(X)), self._noise(include_noise))
+            return self.scaler_.targets_back(mean), (shared + added) * self.scaler_.y_spread**2
         mean, deviation = self._answer(X, include_noise)
         return (mean, deviation) if return_std else mean
 
@@ -99,9 +102,11 @@ class Answers:
                 f"joint samples at {len(X)} points need a covariance of as many rows and columns: "
                 f"sample at {PART} at most, or use est.posterior_.sample_functions."
             )
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        random = check_random_state(random_state)
         with quiet():
-            drawn = self.posterior_.sample(seed, X, n_samples, noise=self._noise(include_noise))
+            drawn = self.posterior_.sample(int(random.randint(2**31 - 1)), X, n_samples)
+        if include_noise:
+            drawn = drawn + np.sqrt(self._noise(True)) * random.standard_normal(drawn.shape)
         return np.moveaxis(self.scaler_.targets_back(drawn), 0, -1)
 
     @property
@@ -144,7 +149,10 @@ class Answers:
 
     @property
     def predictive_noise_std_(self) -> np.ndarray:
-        """The deviation that `include_noise` adds: σ, less what the function's variance counts."""
+        """The deviation that `include_noise` adds: σ, less what the function's variance counts.
+
+        Of Q outputs each has its own, as large as its errors ask for.
+        """
         check_is_fitted(self)
         return np.sqrt(self._answers.noise) * self.scaler_.y_spread
 
@@ -170,14 +178,16 @@ class Answers:
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return self.scaler_.inputs(X)
 
-    def _noise(self, include: bool) -> float:
-        return self._answers.noise if include else 0.0
+    def _noise(self, include: bool) -> np.ndarray:
+        return include * self._answers.noise
 
     def _answer(self, X: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation at scaled inputs, in the units of y."""
         with quiet():
-            mean, variance = self.posterior_.predict(X, noise=self._noise(include_noise))
-        return self.scaler_.targets_back(mean), np.sqrt(variance) * self.scaler_.y_spread
+            mean, variance = self.posterior_.predict(X)
+        deviation = np.sqrt(variance + self._noise(include_noise))
+        finite(deviation, "the predicted deviation")
+        return self.scaler_.targets_back(mean), deviation * self.scaler_.y_spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,21 +205,31 @@ class LazyPosterior(OnDevice):
             return posterior(self.model, self.statistics)
 
     @functools.cached_property
-    def noise(self) -> float:
+    def noise(self) -> np.ndarray:
         """The variance of a measurement around the function, as the rows learned show it.
 
         With e the residuals of the posterior mean v̄ and d the variance that R leaves unexplained,
         VFE's bound is largest at σ² = mean(e²) + σ²tr(AΣ)/n + d̄, while predictions have the
         variance q + d_* + σ². Their errors are mean(e²) + 2σ²tr(AΣ)/n, and q is σ²tr(AΣ)/n on
         average: so d̄ is counted twice, and τ = mean(e²) + σ²tr(AΣ)/n − d̄ is what is left for the
-        noise. It never exceeds σ², nor falls below a tenth of it. All of it comes from the sums.
+        noise. All of it comes from the sums.
+
+        Q outputs share σ², the mean of what each of them asks for, σ_q², in proportion to its
+        mean(e²) + d̄. The errors of each are mean(e²) + 2σ_q²tr(AΣ)/n, so that τ, of shape (Q,), is
+        mean(e²) + (2σ_q² − σ²)tr(AΣ)/n − d̄. It is kept between a tenth of what it would be without
+        the function's variance, and Qσ².
         """
         noise, sums = float(self.model.noise), self.statistics.sums
+        outputs = np.shape(sums.c)
         if not self.model.approximation.noise_free or self.weight <= 0.0:
-            return noise
+            return np.full(outputs, noise)
         v, root = (np.asarray(a) for a in (self.posterior._mean, self.posterior._root))
-        squares = np.mean(sums.c - 2.0 * np.sum(sums.b * v, 0) + np.sum(v * (sums.A @ v), 0))
-        explained = len(root) - np.sum(root**2)  # tr(AΣ) = M − tr Σ
+        squares = sums.c - 2.0 * np.sum(sums.b * v, 0) + np.sum(v * (sums.A @ v), 0)
+        errors = np.maximum(squares, 0.0) / self.weight
+        explained = (len(root) - np.sum(root**2)) / self.weight  # tr(AΣ) = M − tr Σ
         unexplained = 2.0 * sums.a / self.weight
-        left = (squares + noise * explained) / self.weight - unexplained
-        return float(np.clip(left, 0.1 * noise, noise))
+        asked = errors + unexplained
+        own = noise * np.divide(asked, np.mean(asked), out=np.ones(outputs), where=asked > 0.0)
+        left = errors + (2.0 * own - noise) * explained - unexplained
+        most = noise * max(np.size(errors), 1)
+        return np.asarray(np.clip(left, 0.1 * np.minimum(errors + own * explained, most), most))

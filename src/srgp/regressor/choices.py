@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -90,6 +91,15 @@ def as_rows(data: Any, client: Any, once: bool = False) -> Source:
     from srgp.distributed import Partitions
 
     return Partitions.of(data, client)
+
+
+def client_of(client: Any) -> AbstractContextManager[Any]:
+    """The client of a cluster, if one is asked for: given, or the address of a scheduler."""
+    if not isinstance(client, str):
+        return nullcontext(client)
+    from srgp.distributed import connected
+
+    return connected(client)
 
 
 def check_names(known: Any, given: Any, what: str) -> None:

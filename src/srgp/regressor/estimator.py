@@ -1,8 +1,6 @@
-"""The regressor: learning, more data and less, files."""
+"""The regressor: learning, more data and less."""
 
 import warnings
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,24 +12,23 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from srgp import storage
 from srgp.approximations import Approximation
 from srgp.kernels import Kernel
+from srgp.kernels.describing import describe
 from srgp.learners import SRGP, Callback, History, Learner, Sites, learn, printing
 from srgp.linalg import quiet
 from srgp.moving import carried
 from srgp.onepass import Followed, OnePass
 from srgp.parameters import Prior
-from srgp.regressor.answers import Answers, LazyPosterior
 from srgp.regressor.choices import (
     APPROXIMATIONS,
     as_rows,
-    beginning,
     check_alike,
     check_names,
+    client_of,
     job,
     named,
-    packed,
-    unpacked,
 )
-from srgp.regressor.places import Streams, both, kept_streams
+from srgp.regressor.memory import Remembered
+from srgp.regressor.places import both
 from srgp.regressor.start import starting_model
 from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
@@ -47,7 +44,7 @@ from srgp.statistics import (
 FOLLOWED = 2000  # rows of a batch that θ follows, at most
 
 
-class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process regression for many rows, behind the interface of scikit-learn.
 
     `fit` learns kernel, noise and inducing inputs, and the exact sparse posterior at them;
@@ -141,7 +138,8 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     ) -> Self:
         """As `fit`, out of core: a `srgp.tables.Table`, a list of batches, or a function that
         starts a pass over batches (X, y) or (X, y, sample_weight). `callback` and `checkpoint` as
-        in `srgp.learn`. With the client of a Dask cluster, on all its workers, from what
+        in `srgp.learn`. With the client of a Dask cluster, the address of its scheduler, or
+        "local" for one of this machine's cores: on all its workers, from what
         `srgp.distributed.Partitions.of` takes.
 
         >>> import numpy as np
@@ -153,8 +151,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         >>> SparseGPRegressor(n_inducing=10).fit_source(passes).n_samples_seen_
         500
         """
-        source = as_rows(data, client)
-        self._learn(source, callback, checkpoint)
+        with client_of(client) as connected:
+            source = as_rows(data, connected)
+            self._learn(source, callback, checkpoint)
         # Only now: what could not be learned from changes nothing.
         self.n_features_in_ = len(self.scaler_.x_centre)
         names = getattr(source, "feature_names", None)
@@ -181,11 +180,12 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         """
         if not hasattr(self, "model_"):
             return self.fit_source(data, client=client)
-        source = as_rows(data, client, once=True)
-        features = getattr(self, "feature_names_in_", None)
-        check_names(features, getattr(source, "feature_names", None), "features")
-        check_names(self.target_names_, getattr(source, "target_names", None), "targets")
-        return self._add(source)
+        with client_of(client) as connected:
+            source = as_rows(data, connected, once=True)
+            features = getattr(self, "feature_names_in_", None)
+            check_names(features, getattr(source, "feature_names", None), "features")
+            check_names(self.target_names_, getattr(source, "target_names", None), "targets")
+            return self._add(source)
 
     def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take rows out of the posterior that were learned before, as if never seen.
@@ -216,8 +216,9 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
 
         Such a one is a copy of this one, given other data by `partial_fit` after `restart`. One of
         another θ is refused, or, with `move`, carried over to the θ of this one: `merge_loss_` is
-        what that costs the bound, 0 where nothing was lost. A warning tells where both began with
-        the same rows, which then count twice.
+        what that costs the bound, 0 where nothing was lost. What another kernel would have made of
+        the rows it cannot tell, and a warning says so. Another one tells where both began with the
+        same rows, which then count twice.
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -232,6 +233,13 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         added, loss = other.statistics_, 0.0
         if move and other.model_.fingerprint != self.model_.fingerprint:
             added, loss = carried(added, other.model_, self.model_)
+            if describe(other.model_.kernel) != describe(self.model_.kernel):
+                warnings.warn(
+                    "the kernels differ: what the other learned was seen through its own kernel, "
+                    "and what that costs is not in merge_loss_. Where rows can be had again, learn "
+                    "them at one θ, by `restart().partial_fit(X, y)`.",
+                    stacklevel=2,
+                )
         total = self.statistics_ + added
         if self.beginnings_ & other.beginnings_:
             warnings.warn(
@@ -251,54 +259,6 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
         self._set_statistics(0.0 * self.statistics_, 0.0)
         self.streams_ = {}
         return self
-
-    # -- files --------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """Write model, statistics, scaling, names and history to one file; see `srgp.storage`."""
-        storage.write(path, self.saved())
-
-    def saved(self) -> storage.Saved:
-        """What `save` writes."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        streams, memory = self._streams(), getattr(self, "_memory", None)
-        return storage.Saved(
-            model=self.model_,
-            statistics=self.statistics_,
-            scaler=self.scaler_.arrays(),
-            feature_names=None if names is None else tuple(str(name) for name in names),
-            target_names=self.target_names_,
-            history=self.history_,
-            settings={
-                "parameters": {name: packed(v) for name, v in self.get_params(False).items()},
-                "weight_seen": self.weight_seen_,
-                "beginnings": sorted(self.beginnings_),
-                **({"streams": streams} if streams else {}),
-                **({"memory": memory} if memory else {}),
-            },
-        )
-
-    @classmethod
-    def load(cls, path: str | Path, kernels: Iterable[type[Kernel]] = ()) -> Self:
-        """The regressor that `save` wrote; `kernels` are classes of your own that it uses.
-
-        It answers the same to the last bit, and can go on learning, merge and unlearn.
-        """
-        saved = storage.read(path, kernels)
-        if saved.statistics is None or saved.scaler is None or "parameters" not in saved.settings:
-            raise ValueError(f"{path} holds a model, but no regressor: read it with srgp.storage.")
-        parameters = saved.settings["parameters"]
-        est = cls(**{name: unpacked(value) for name, value in parameters.items()})
-        est.model_, est.scaler_ = saved.model, Scaler(**saved.scaler)
-        est.n_features_in_ = len(est.scaler_.x_centre)
-        if saved.feature_names is not None:
-            est.feature_names_in_ = np.asarray(saved.feature_names, dtype=object)
-        est.target_names_, est.history_ = saved.target_names, saved.history
-        est.beginnings_ = frozenset(saved.settings.get("beginnings", ()))
-        est._set_statistics(saved.statistics, float(saved.settings["weight_seen"]))
-        est.streams_, est._memory = kept_streams(saved.settings), saved.settings.get("memory")
-        return est
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -358,7 +318,7 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
                 model, statistics = learned.model, learned.statistics
                 history = History(record.shifted(shift) for record in learned.history)
         self.model_, self.scaler_, self.history_ = model, scaler, history
-        self._memory: list[np.ndarray] | None = None
+        self._memory = None
         self.streams_ = {}
         self.target_names_ = getattr(source, "target_names", None)
         self.beginnings_ = frozenset()
@@ -405,16 +365,6 @@ class SparseGPRegressor(Answers, MultiOutputMixin, RegressorMixin, BaseEstimator
     def _rows(self, weight: float, statistics: Statistics) -> float:
         # Where V̄ ≠ 0, a weight is not a number of repetitions but a precision.
         return weight if self._approximation().noise_free else statistics.n
-
-    def _set_statistics(self, statistics: Statistics, weight: float) -> None:
-        if weight > 0.0 and not self.beginnings_:
-            # The first rows after nothing: two models that have them in common are told by this.
-            self.beginnings_ = frozenset([beginning(statistics)])
-        self.statistics_, self.weight_seen_ = statistics, weight
-        self._answers = LazyPosterior(self.model_, statistics, weight)
-
-    def _streams(self) -> Streams:
-        return getattr(self, "streams_", {})  # older pickles have none
 
     def _approximation(self) -> Approximation:
         return named(self.approximation, APPROXIMATIONS, Approximation, "approximation")

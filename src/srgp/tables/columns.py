@@ -81,12 +81,16 @@ def refuse_absent(names: Iterable[str], there: Iterable[str], where: str) -> Non
 class Nothing(ValueError):
     """Data without a row that can be used."""
 
+    dropped = 0  # rows that were there
+
 
 def nothing(name: str, dropped: int) -> Nothing:
     """The error for them."""
     if dropped:
-        return Nothing(
+        error = Nothing(
             f"all {dropped} rows of {name} have a missing value: none is left. Impute some, or "
             "leave out the columns that lack them."
         )
+        error.dropped = dropped
+        return error
     return Nothing(f"{name} holds no rows: give data with at least one.")

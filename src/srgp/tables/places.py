@@ -35,6 +35,11 @@ def refuse_beginning(path: str) -> None:
             f"{path} cannot be read as csv: it is empty. Its first line has to name the columns, "
             "and rows to follow: write it again, or leave it out."
         )
+    refuse_encoding(raw, path)
+
+
+def refuse_encoding(raw: bytes, where: str) -> None:
+    """An error for the beginning of a CSV file that is not in UTF-8."""
     header = raw.splitlines()[0] if raw.splitlines() else b""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(header)  # which may be cut
@@ -43,8 +48,8 @@ def refuse_beginning(path: str) -> None:
         known = False
     if not known:
         raise ValueError(
-            f"{path} cannot be read as csv: its encoding is not UTF-8 (UTF-16 or Latin-1, perhaps)."
-            " Save it as UTF-8."
+            f"{where} cannot be read as csv: its encoding is not UTF-8 (UTF-16 or Latin-1, perhaps)"
+            ". Save it as UTF-8."
         )
 
 

@@ -256,7 +256,11 @@ def _of_paths(where: Any, delimiter: str) -> Files:
     given = where if several else [where]
     if not all(isinstance(one, (str, os.PathLike)) for one in given):
         raise ValueError("a list given to a table holds paths; arrays need none: use (X, y).")
-    paths = [path for one in given for path in _found(one)]
+    # A pattern may find a folder and what is in it: every file counts once.
+    once: dict[str, Path] = {}
+    for path in (path for one in given for path in _found(one)):
+        once.setdefault(os.path.realpath(path), path)
+    paths = list(once.values())
     if not paths:
         raise ValueError("the list of files is empty: name at least one.")
     name = str(given[0]) if len(given) == 1 else f"{paths[0]} and others"
