@@ -19,7 +19,7 @@ from srgp.statistics import rows_for
 
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
-GROWTH = 4
+GROWTH = 8
 LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
 STEPS = 1000  # of Sites
 WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less time
@@ -35,8 +35,9 @@ class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
     1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes.
-    2. VFE, many rows and little noise: mini-batches of all data with `Sites`, kept if the bound of
-       all data is better for it. Otherwise: L-BFGS on samples four times larger each.
+    2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches of all data
+       with `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples
+       eight times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
        the samples were the last: ten iterations of it, or, of more than four million rows here
        and a model with V̄ = 0, an epoch of `SRGP`, kept if the bound of all data is better for it.
@@ -66,7 +67,7 @@ class Auto:
             sample = Held(*random_rows(task.source, size, task.seed))
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
             self._on_sample(sample, watched)
-            if k == 0 and not watched.stopped and _sites_pay(watched.task, sample):
+            if k == 0 and not watched.stopped and self._sites_pay(watched.task, sample):
                 watched.until = 0.4
                 steps = task.rows / default_batch_size(model)
                 sites = Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1)
@@ -89,6 +90,16 @@ class Auto:
             watched.follow(Exact(iterations=FEW))
         else:
             self._improves(watched, SRGP(epochs=1, learning_rate=0.03))
+
+    def _sites_pay(self, task: Task, sample: Held) -> bool:
+        """Whether Sites are worth a try from here."""
+        model = as_model(task, task.start)
+        enough = task.rows >= WORTH * default_batch_size(model)
+        quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
+        here = not isinstance(task.source, Spread)  # its batches are more than sums
+        # As many iterations of L-BFGS as there are parameters are enough of them by themselves.
+        many = ravel_pytree(task.start)[0].size > self.iterations
+        return traces(model.approximation) and enough and quiet and here and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
         """Rows of the samples, each less than half of what an exact gradient takes."""
@@ -131,15 +142,6 @@ class Auto:
             )
         )
         watched.advance()
-
-
-def _sites_pay(task: Task, sample: Held) -> bool:
-    """Whether Sites are worth a try from here."""
-    model = as_model(task, task.start)
-    enough = task.rows >= WORTH * default_batch_size(model)
-    quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
-    here = not isinstance(task.source, Spread)  # its batches are more than sums
-    return traces(model.approximation) and enough and quiet and here
 
 
 def _objective(task: Task, values: Values) -> float:
