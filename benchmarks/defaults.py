@@ -105,7 +105,7 @@ def main() -> None:
         problem = make(*arguments)
         runs = {"default": judge(problem, {})}
         if chosen.untuned:
-            runs = {**known[name]["runs"], **runs}
+            runs = {**known.get(name, {"runs": {}})["runs"], **runs}
         else:
             others = {**TUNED, "M = 300": LARGER}
             runs |= {label: judge(problem, settings) for label, settings in others.items()}

@@ -57,6 +57,9 @@ def test_other_layouts_and_types_are_refused() -> None:
     for wrong in (K.astype(np.float32), np.asfortranarray(K), K[:, ::-1]):
         with pytest.raises(TypeError, match="float64"):
             blas.Triangle(lower).solve(wrong)
+    for rows in (2, 4):
+        with pytest.raises(ValueError, match=f"L has 3 rows, but K has {rows}"):
+            blas.Triangle(lower).solve(np.ones((rows, 4)))
     with pytest.raises(TypeError, match="float64"):
         blas.add_gram(K, np.arange(9.0).reshape(3, 3).T)  # in columns, not in rows
 

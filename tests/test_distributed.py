@@ -437,6 +437,19 @@ class TestMerge:
         assert held == [True] * 15 + [False] * (len(P.X) - 15)
 
 
+@pytest.mark.parametrize("count", [2, 8])
+def test_files_are_spread_over_the_workers(client: Any, tmp_path: Path, count: int) -> None:
+    for i in range(count):
+        (tmp_path / f"{i}.csv").write_text("a,b,y\n1.0,2.0,3.0\n")
+    data = Partitions.from_files(str(tmp_path), "y", client=client)
+
+    def where(source: Source, workers: list[str]) -> np.ndarray:
+        here = distributed.get_worker().address
+        return np.array([float(here == worker) for worker in workers])
+
+    np.testing.assert_array_equal(data.reduce(where, list(client.nthreads())), count / 2)
+
+
 def test_a_file_that_grows_between_passes_is_refused(client: Any, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b,y\n" + "1.0,2.0,3.0\n" * 20)

@@ -212,7 +212,7 @@ def test_auto_on_more_data_goes_from_a_sample_to_all() -> None:
     result = srgp.learn(START, (inputs, targets), srgp.Auto(iterations=20))
     epochs = result.history.column("epoch")
     assert epochs == sorted(epochs)
-    # First a sample, which is less than a pass each time; then passes of Sites; then exact ones.
+    # First a sample, which is less than a pass each time; then exact passes over all rows.
     assert result.history[0].estimate is not None
     assert result.history[-1].bound is not None
     assert float(result.model.noise) == pytest.approx(0.01, rel=0.1)
@@ -793,22 +793,50 @@ class TestRobustSteps:
         assert found.bound > best - 0.05 * abs(best)
 
 
-@pytest.mark.parametrize("learner", [srgp.Exact(iterations=5), srgp.Auto()])
-def test_data_that_cannot_be_read_are_no_run_away(learner: Any) -> None:
-    """The last pass fails: the error is told, and the start is not taken for the result."""
-    p = problem(N=200)
-    gone = False
+@pytest.mark.parametrize("patience", [None, 5])
+@pytest.mark.parametrize("learner", [srgp.Exact(iterations=2), srgp.Auto(iterations=2)])
+def test_data_that_cannot_be_read_are_no_run_away(
+    learner: Any, patience: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever pass fails: the error is told, and no worse model is taken for the result."""
+    auto = importlib.import_module("srgp.learners.auto")
+    for name, value in {"SAMPLE": 32, "PER_INDUCING": 1, "WORTH": 0.0, "QUIET": 1e9}.items():
+        monkeypatch.setattr(auto, name, value)  # a sample, then Sites, undone or not, then all
+    p, left = problem(N=200), 0
 
     def passes() -> Any:
-        if gone:
+        nonlocal left
+        left -= 1
+        if left < 0:
             raise ValueError("rows.parquet cannot be read")
         yield p.X, p.y
 
-    def stop(record: Any, model: srgp.Model) -> bool:
-        nonlocal gone
-        gone = True
-        return True
-
     model = srgp.Model(k.SE(lengthscales=[1.0, 1.0]), 0.5, p.R)
-    with pytest.raises(ValueError, match=r"rows\.parquet cannot be read"):
-        srgp.learn(model, passes, learner, callback=stop)
+    told = []
+    for count in range(1000):
+        left = count
+        try:
+            srgp.learn(model, passes, learner, patience=patience)
+            break
+        except ValueError as error:
+            told.append(str(error))
+    assert 5 < count < 999
+    assert set(told) == {"rows.parquet cannot be read"}
+
+
+def test_auto_leaves_few_parameters_to_the_exact_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = importlib.import_module("srgp.learners.auto")
+    monkeypatch.setattr(auto, "WORTH", 1.0)
+
+    class Unwanted:
+        def __init__(self, **settings: Any) -> None:
+            raise AssertionError("Sites are not worth it here")
+
+    monkeypatch.setattr(auto, "Sites", Unwanted)
+    draw = np.random.default_rng(0)
+    inputs = draw.uniform(0, 6, (5000, 1))
+    targets = np.sin(inputs[:, 0]) + 0.1 * draw.normal(size=5000)
+    parameters = START.inducing.size + 3
+    srgp.learn(START, (inputs, targets), srgp.Auto(iterations=parameters))
+    with pytest.raises(AssertionError, match="not worth it"):
+        srgp.learn(START, (inputs, targets), srgp.Auto(iterations=parameters - 1))

@@ -162,6 +162,16 @@ def test_every_output_has_the_noise_of_its_own_errors() -> None:
     np.testing.assert_allclose(drawn.std(-1), deviation[:4], rtol=0.06)  # five standard errors
 
 
+def test_an_output_without_any_error_has_next_to_no_noise() -> None:
+    X, y = data(60)
+    with pytest.warns(DegenerateWarning):
+        est = SparseGPRegressor(n_inducing=5, learner=None).fit(X, np.stack([y, 0.0 * y], 1))
+    assert (est.predictive_noise_std_ >= 0.0).all()
+    drawn = est.sample_y(X[:3], 10, include_noise=True)
+    assert np.isfinite(drawn).all()
+    assert np.isfinite(est.predict(X, return_std=True, include_noise=False)[1]).all()
+
+
 def test_a_caller_without_a_module_is_warned_like_others() -> None:
     code = "import srgp; srgp.SparseGPRegressor(learner=None).fit([[0.0], [1.0]], [1.0, 1.0])"
     with pytest.warns(DegenerateWarning):

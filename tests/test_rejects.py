@@ -64,9 +64,12 @@ def test_a_header_that_cannot_be_read(model: Path, tmp_path: Path, header: bytes
     assert model.read_bytes() == start_model()
 
 
+@pytest.mark.parametrize("name", ["größe", "café"])  # which end in UTF-8, and do not
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
-def test_a_stream_in_another_encoding(model: Path, tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "s.csv").write_bytes("a,b,y,größe\n1,2,3,4\n".encode(encoding))
+def test_a_stream_in_another_encoding(
+    model: Path, tmp_path: Path, encoding: str, name: str
+) -> None:
+    (tmp_path / "s.csv").write_bytes(f"a,b,y,{name}\n1,2,3,4\n".encode(encoding))
     with pytest.raises(ValueError, match=r"s\.csv .* is not UTF-8 .* Save it as UTF-8"):
         learn(model, tmp_path / "s.csv")
     assert model.read_bytes() == start_model()

@@ -936,6 +936,15 @@ def test_the_reading_thread_ends_with_the_consumer(tmp_path: Path) -> None:
         assert not [t for t in threading.enumerate() if t.ident not in before and t.daemon]
 
 
+def test_the_reading_threads_end_with_an_error(tmp_path: Path) -> None:
+    before = {thread.ident for thread in threading.enumerate()}
+    path = tmp_path / "bad.csv"
+    path.write_text("a,y\n" + "1.0,2.0\n" * 5000 + "1.0,\n" + "1.0,2.0\n" * 5000)
+    with pytest.raises(ValueError, match="row 5001"):
+        list(Table(path, "y").batches(100))
+    assert not [t for t in threading.enumerate() if t.ident not in before and t.daemon]
+
+
 def test_without_pyarrow_frames_work_and_files_say_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,8 @@ class Triangle:
         memory of a JAX array.
         """
         _check(K)
+        if len(K) != len(self):
+            raise ValueError(f"L has {len(self)} rows, but K has {len(K)}.")  # BLAS would go on
         # Lᵀ is substituted from its end.
         for step in reversed(self._steps) if transposed else self._steps:
             step(self._lower, K, transposed)

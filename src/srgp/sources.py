@@ -239,6 +239,9 @@ def ahead(batches: Iterator[T]) -> Iterator[T]:
             offer((None, None))
         except BaseException as error:
             offer((None, error))
+        finally:
+            if hasattr(batches, "close"):
+                batches.close()
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

@@ -1,6 +1,6 @@
 """The tables that commands read."""
 
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,17 +93,13 @@ def _opened(
 
 def cluster(scheduler: str | None) -> AbstractContextManager[Any]:
     """The client of a cluster, if one is asked for."""
-    if scheduler is None:
-        return nullcontext()
-    from srgp.distributed import connected
+    from srgp.regressor.choices import client_of
 
-    return connected(scheduler)
+    return client_of(scheduler)
 
 
 def spread(table: "Table", client: Any) -> Any:
     """The table, or its files as parts for the workers to read."""
-    if client is None:
-        return table
-    from srgp.distributed import Partitions
+    from srgp.regressor.choices import as_rows
 
-    return Partitions.of(table, client)
+    return as_rows(table, client)

@@ -116,7 +116,8 @@ class Partitions:
     ) -> Self:
         """CSV or Parquet files that every worker can read, one part each; see `srgp.tables.Table`.
 
-        Files are read by the workers, a piece at a time: they may be larger than memory.
+        Files are read by the workers, a piece at a time: for sums and exact gradients they may be
+        larger than memory.
         """
         table = Table(where, target, features, weight, missing=missing, delimiter=delimiter)  # type: ignore[arg-type]
         files = [os.path.abspath(file) for file in table.files()]
@@ -164,9 +165,7 @@ class Partitions:
         Every core gets as many as the others; parts that are on the cluster already stay where
         they are.
         """
-        on_cluster = dask_distributed().futures_of
-        with in_words():
-            cores = [worker for worker, n in self.client.nthreads().items() for _ in range(n)]
+        on_cluster, cores = dask_distributed().futures_of, self._cores()
         loaded, places = [], []
         for i, part in enumerate(self.parts):
             stays = not cores or bool(on_cluster(part))
@@ -192,6 +191,9 @@ class Partitions:
     @property
     def dropped(self) -> int:
         """How many rows of files are left out since a number is missing."""
+        files = [part for part in self.parts if isinstance(part, tasks.File)]
+        if not any(file.settings["missing"] == "drop" for file in files):
+            return 0
         return sum(size.dropped for size in self.sizes())
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
@@ -207,7 +209,7 @@ class Partitions:
         delayed = _delayed()
         given = delayed(tasks.plain(shared), pure=False, traverse=False)
         sums = []
-        for i, place in enumerate(self.places):
+        for i, place in enumerate(self._preferred()):
             with _preferring(place):
                 sums.append(self._promised(tasks.worked, i, work, given))
         while len(sums) > 1:
@@ -291,6 +293,20 @@ class Partitions:
                 setattr(other, name, getattr(self, name))
         return other
 
+    def _cores(self) -> list[str]:
+        """The address of a worker, once for each of its threads."""
+        with in_words():
+            return [worker for worker, n in self.client.nthreads().items() for _ in range(n)]
+
+    def _preferred(self) -> list[str | None]:
+        """Where each part is worked on: files, which are nowhere yet, by turns."""
+        read = any(isinstance(part, tasks.File) for part in self.parts)
+        cores = self._cores() if read else []
+        return [
+            cores[i % len(cores)] if cores and isinstance(part, tasks.File) else place
+            for i, (part, place) in enumerate(zip(self.parts, self.places, strict=True))
+        ]
+
     def _sent(self, part: Any) -> Any:
         """A part of arrays, in a worker's memory; the scheduler can send it again."""
         with in_words():
@@ -351,7 +367,8 @@ class Partitions:
     def _promised(self, work: Callable[..., Any], i: int, *rest: Any) -> Any:
         """work(name, part, *rest) of the i-th part, under a key that says which part it is."""
         name = self.names[i]
-        key = f"{name}, {work.__name__}-{uuid.uuid4().hex}"
+        # Dask takes what stands before the dash for the kind of task, and spreads those of a kind.
+        key = f"{work.__name__}-{uuid.uuid4().hex}, {name}"
         return _delayed()(work, pure=False)(name, self.parts[i], *rest, dask_key_name=key)
 
     def _computed(self, task: Any) -> Any:

@@ -182,7 +182,7 @@ def run(
     chosen, statistics = watch.result()
     try:
         if statistics is None:
-            check_kernel(chosen)
+            check_factor(chosen)
             statistics = summarise_source(chosen, source)
         return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
     except NUMERICS as error:
@@ -250,12 +250,12 @@ def model_at(coordinates: Coordinates, values: Values) -> Model:
 def clean_pass(model: Model, source: Source) -> tuple[Statistics, float]:
     """Statistics and bound of all data at one θ, without the warnings that only the result gets."""
     with quiet():
-        check_kernel(model)
+        check_factor(model)
         statistics = summarise_source(model, source)
         return statistics, log_bound(model, statistics)
 
 
-def check_kernel(model: Model) -> None:
+def check_factor(model: Model) -> None:
     """FloatingPointError where θ has run away to a kernel without a variance: no error of data."""
     try:
         _ = model.basis

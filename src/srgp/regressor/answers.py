@@ -179,7 +179,7 @@ class Answers:
         return self.scaler_.inputs(X)
 
     def _noise(self, include: bool) -> np.ndarray:
-        return include * self._answers.noise
+        return self._answers.noise if include else np.zeros_like(self.scaler_.y_spread)
 
     def _answer(self, X: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation at scaled inputs, in the units of y."""
@@ -216,8 +216,8 @@ class LazyPosterior(OnDevice):
 
         Q outputs share σ², the mean of what each of them asks for, σ_q², in proportion to its
         mean(e²) + d̄. The errors of each are mean(e²) + 2σ_q²tr(AΣ)/n, so that τ, of shape (Q,), is
-        mean(e²) + (2σ_q² − σ²)tr(AΣ)/n − d̄. It is kept between a tenth of what it would be without
-        the function's variance, and Qσ².
+        mean(e²) + (2σ_q² − σ²)tr(AΣ)/n − d̄. It is kept below Qσ², and above a tenth of
+        mean(e²) + σ_q²tr(AΣ)/n.
         """
         noise, sums = float(self.model.noise), self.statistics.sums
         outputs = np.shape(sums.c)
@@ -226,10 +226,10 @@ class LazyPosterior(OnDevice):
         v, root = (np.asarray(a) for a in (self.posterior._mean, self.posterior._root))
         squares = sums.c - 2.0 * np.sum(sums.b * v, 0) + np.sum(v * (sums.A @ v), 0)
         errors = np.maximum(squares, 0.0) / self.weight
-        explained = (len(root) - np.sum(root**2)) / self.weight  # tr(AΣ) = M − tr Σ
+        explained = max(len(root) - np.sum(root**2), 0.0) / self.weight  # tr(AΣ) = M − tr Σ
         unexplained = 2.0 * sums.a / self.weight
         asked = errors + unexplained
-        own = noise * np.divide(asked, np.mean(asked), out=np.ones(outputs), where=asked > 0.0)
+        own = noise * asked / np.mean(asked) if np.mean(asked) > 0.0 else np.full(outputs, noise)
         left = errors + (2.0 * own - noise) * explained - unexplained
         most = noise * max(np.size(errors), 1)
         return np.asarray(np.clip(left, 0.1 * np.minimum(errors + own * explained, most), most))

@@ -42,7 +42,8 @@ def refuse_encoding(raw: bytes, where: str) -> None:
     """An error for the beginning of a CSV file that is not in UTF-8."""
     header = raw.splitlines()[0] if raw.splitlines() else b""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(header)  # which may be cut
+        # Without its end, it may be cut within a character.
+        codecs.getincrementaldecoder("utf-8")().decode(header, final=b"\n" in raw)
         known = not raw.startswith(UTF16) and b"\0" not in raw
     except UnicodeDecodeError:
         known = False

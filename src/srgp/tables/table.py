@@ -146,7 +146,8 @@ class Table:
         if isinstance(self._data, Frame):
             return self._arrays.batches(size, seed)
         rng = None if seed is None else np.random.default_rng(seed)
-        # Files are read while batches are cut, too: a row group is long to decode.
+        # Files are read while batches are cut, too: a row group is long to decode. Their order is
+        # drawn before the first row comes, and rows are shuffled after that: by one generator.
         return ahead(rebatched(ahead(self._arriving(rng)), size, rng, self.buffer_rows))
 
     def inputs(
