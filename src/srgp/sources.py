@@ -209,10 +209,11 @@ def rebatched(
         held.append(batch)
         rows += len(batch[0])
         if rows >= room:
-            full = _joined(held, rng)
-            whole = rows // size * size
+            full, whole = _joined(held, rng), rows // size * size
+            # Copies, and nothing else: what is handed out must not stay in memory for them.
+            held, rows = [tuple(np.array(a[whole:]) for a in full)], rows - whole  # type: ignore[list-item]
             yield from padded_blocks(tuple(a[:whole] for a in full), size)  # type: ignore[misc]
-            held, rows = [tuple(a[whole:] for a in full)], rows - whole  # type: ignore[list-item]
+            del full
     if rows:
         yield from padded_blocks(tuple(_joined(held, rng)), size)  # type: ignore[misc]
 
@@ -243,8 +244,7 @@ def ahead(batches: Iterator[T]) -> Iterator[T]:
             if hasattr(batches, "close"):
                 batches.close()
 
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
+    done = _aside(read)
     try:
         while True:
             batch, error = waiting.get()
@@ -255,7 +255,45 @@ def ahead(batches: Iterator[T]) -> Iterator[T]:
             yield batch
     finally:
         stop.set()
-        thread.join()
+        done.wait()
+
+
+class _Reader(threading.Thread):
+    """A thread that is used again for the next pass.
+
+    A new one for every pass would take memory of its own from the C library each time, up to eight
+    times for each core, and none of it is given back.
+    """
+
+    idle: list["_Reader"] = []  # noqa: RUF012 - shared on purpose
+
+    def __init__(self) -> None:
+        super().__init__(name="srgp-reader", daemon=True)
+        self.jobs: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]]
+        self.jobs = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """One job after the other."""
+        while True:
+            job, done = self.jobs.get()
+            job()
+            self.idle.append(self)
+            done.set()
+            del job, done  # nothing is held on to while waiting
+
+
+def _aside(job: Callable[[], None]) -> threading.Event:
+    """Do it in another thread; the event tells when it is done."""
+    reader = None
+    while reader is None or not reader.is_alive():  # those of before a fork are not
+        try:
+            reader = _Reader.idle.pop()
+        except IndexError:
+            reader = _Reader()
+            reader.start()
+    done = threading.Event()
+    reader.jobs.put((job, done))
+    return done
 
 
 def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndarray, ...]:
