@@ -800,7 +800,13 @@ def test_data_that_cannot_be_read_are_no_run_away(
 ) -> None:
     """Whichever pass fails: the error is told, and no worse model is taken for the result."""
     auto = importlib.import_module("srgp.learners.auto")
-    for name, value in {"SAMPLE": 32, "PER_INDUCING": 1, "WORTH": 0.0, "QUIET": 1e9}.items():
+    for name, value in {
+        "SAMPLE": 32,
+        "PER_INDUCING": 1,
+        "WORTH": 0,
+        "QUIET": 1e9,
+        "STEPS": 1,
+    }.items():
         monkeypatch.setattr(auto, name, value)  # a sample, then Sites, undone or not, then all
     p, left = problem(N=200), 0
 
