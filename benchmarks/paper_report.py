@@ -51,7 +51,9 @@ def collect(results: Path) -> None:
 def section(name: str) -> str:
     """What was run, when and where, and the table."""
     known = json.loads((TABLES / f"{name}.settings.json").read_text())
-    m, told = known["machine"], known["settings"]
+    machines, told = known["machines"], known["settings"]
+    dates = list(dict.fromkeys((machines[0]["date"], machines[-1]["date"])))
+    where = dict.fromkeys(f"{m['processor']}, {m['cores']} cores" for m in machines)
     settings = ", ".join(
         f"{key} = {value:,}" if isinstance(value, int) else f"{key} = {value}"
         for key, value in told.items()
@@ -59,7 +61,7 @@ def section(name: str) -> str:
     )
     table = (TABLES / f"{name}.md").read_text()
     return (
-        f"`srgp reproduce {name} --full` ({m['date']}, {m['processor']}, {m['cores']} cores): "
+        f"`srgp reproduce {name} --full` ({' to '.join(dates)}, {' and '.join(where)}): "
         f"{settings}.\n\n{table}"
     )
 

@@ -68,6 +68,18 @@ class TestResults:
         assert more.run("seed 0", lambda: {"x": 2}) == {"x": 1}
         assert '"repetitions": 2' in (tmp_path / "settings.json").read_text()
 
+    def test_every_run_tells_where_it_was_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        results = Results(tmp_path, {})
+        days = ["2020-01-02", "2020-01-01", "2020-01-02"]
+        for i, day in enumerate(days):
+            monkeypatch.setattr("srgp.experiments.results.machine", lambda day=day: {"date": day})
+            results.run(f"seed {i}", dict)
+        results.summary("title", "")
+        told = json.loads((tmp_path / "settings.json").read_text())["machines"]
+        assert [m["date"] for m in told] == ["2020-01-01", "2020-01-02"]
+
     def test_a_failed_run_leaves_nothing(self, tmp_path: Path) -> None:
         results = Results(tmp_path, {})
 

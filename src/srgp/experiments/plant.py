@@ -48,7 +48,7 @@ def settings(full: bool) -> dict[str, Any]:
         "M": M,
         "B": B,
         "noise": tank.NOISE,
-        "repetitions": 3 if full else 1,
+        "repetitions": 10 if full else 1,
     }
 
 

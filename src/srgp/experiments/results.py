@@ -52,16 +52,25 @@ class Results:
                 f"{self.folder} holds results of other settings: choose another --output, or "
                 "remove it."
             )
-        _write(file, {"settings": told, "machine": known["machine"] if known else machine()})
+        _write(file, {"settings": told, "machines": self.machines()})
 
     def run(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of a run, from its file if there is one."""
         file = self._file(name, "json")
         if not file.exists():
             self.tell(name)
-            _write(file, compute())
+            # Long experiments are spread over days: every run tells where and when it was made.
+            _write(file, {"machine": machine(), "result": compute()})
             shutil.rmtree(self.checkpoint(name), ignore_errors=True)
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text())["result"])
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Where and when the runs were made, by date, each once; here and now without runs."""
+        found = [json.loads(file.read_text())["machine"] for file in self.runs.glob("*.json")]
+        each = {json.dumps(m, sort_keys=True): m for m in found}
+        return [each[key] for key in sorted(each, key=lambda key: (each[key]["date"], key))] or [
+            machine()
+        ]
 
     def checkpoint(self, name: str) -> Path:
         """Where a long run may keep its steps."""
@@ -89,9 +98,12 @@ class Results:
     def summary(self, title: str, table: str, remark: str = "") -> None:
         """README.md: the table, the pictures, the settings, where and when."""
         known = json.loads((self.folder / "settings.json").read_text())
+        _write(self.folder / "settings.json", known | {"machines": self.machines()})
         pictures = [f"![{p.stem}]({p.name})" for p in sorted(self.folder.glob("*.png"))]
         settings = ", ".join(f"{name} = {value}" for name, value in known["settings"].items())
-        where = ", ".join(f"{name} {value}" for name, value in known["machine"].items())
+        where = "; ".join(
+            ", ".join(f"{name} {value}" for name, value in m.items()) for m in self.machines()
+        )
         parts = [f"# {title}", remark, table, *pictures, f"Settings: {settings}.", f"On {where}."]
         text = "\n\n".join(part.strip() for part in parts if part)
         (self.folder / "README.md").write_text(text + "\n")

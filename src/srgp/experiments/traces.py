@@ -27,6 +27,8 @@ from srgp.posterior import posterior
 from srgp.statistics import summarise
 from srgp.storage import Checkpoint
 
+ENOUGH = 2**17  # rows that call for everything that is compiled
+
 # The same colour for a method in every picture.
 COLOURS = {
     "SRGP": BLUE,
@@ -77,7 +79,7 @@ def ours(learner: Any) -> Method:
         few = {"epochs": 1} if hasattr(learner, "epochs") else {"iterations": 2}
         data, steps = (problem.X, problem.y), [Step(0.0, 0.0, problem.start)]
         # Compiled code depends on the size of batches, not on how many there are.
-        rows = slice(3 * learner.batch_size if isinstance(learner, SRGP) else None)
+        rows = slice(3 * learner.batch_size if isinstance(learner, SRGP) else ENOUGH)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", JitterWarning)
             learn(problem.start, (problem.X[rows], problem.y[rows]), replace(learner, **few))
