@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srgp.sources import Arrays, Batches, Source, _Reader, ahead, as_source, first_row
+from srgp import sources
+from srgp.sources import (
+    Arrays,
+    Batches,
+    Source,
+    _Reader,
+    ahead,
+    as_source,
+    drawn,
+    first_row,
+    random_rows,
+)
 
 N = 53  # no multiple of any batch size below
 
@@ -82,6 +93,36 @@ def test_the_seed_decides_the_order(name: str) -> None:
     other = passed(source, 4, seed=4)
     sets.append({frozenset(other[i : i + 4]) for i in range(0, N, 4)})
     assert len(sets[0] & sets[1]) < 4
+
+
+@any_source
+@pytest.mark.parametrize("count", [1, 7, N, 3 * N])
+def test_the_same_rows_are_drawn_wherever_they_are(name: str, count: int) -> None:
+    expected = drawn(N, count, seed=5)
+    assert len(expected) == min(count, N)
+    X, y, w = random_rows(SOURCES[name](), count, seed=5)
+    np.testing.assert_array_equal(X[:, 0], expected)
+    np.testing.assert_array_equal(y, 2.0 * expected)
+    np.testing.assert_array_equal(w, 1.0 + expected)
+
+
+def test_rows_of_weight_0_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "ONCE", 4)
+    X, y, w = rows()
+    w = np.where(np.arange(N) % 3 == 0, 0.0, w)
+    for source in (Arrays(X, y, w), Batches([(X[:11], y[:11], w[:11]), (X[11:], y[11:], w[11:])])):
+        found = random_rows(source, N, seed=0)[0][:, 0]
+        np.testing.assert_array_equal(found, np.flatnonzero(w))
+        some = random_rows(source, 5, seed=0)[0][:, 0]
+        np.testing.assert_array_equal(some, np.flatnonzero(w)[drawn(len(found), 5, seed=0)])
+    with pytest.raises(ValueError, match="every row has weight 0"):
+        random_rows(Arrays(X, y, np.zeros(N)), 5, seed=0)
+
+
+def test_every_row_is_drawn_as_often() -> None:
+    """Of 2000 draws of 5 among 50 each row is in 200, give or take 13.4."""
+    counts = np.bincount(np.concatenate([drawn(50, 5, seed) for seed in range(2000)]))
+    assert abs(counts - 200).max() < 5 * 13.4
 
 
 def test_shuffling_a_stream_mixes_within_its_buffer() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from srgp.sources import Batch, Source, Spread, reduced
+from srgp.sources import Batch, Source, Spread, random_rows, reduced
 
 T = TypeVar("T")
 
@@ -116,6 +116,11 @@ class Scaled:
         """How many of them have a weight above 0."""
         return self.source.present()
 
+    def sample(self, count: int, seed: int) -> Batch:
+        """So many rows at random, or all there are."""
+        X, y, w = random_rows(self.source, count, seed)
+        return self.scaler.inputs(X), self.scaler.targets(y), w
+
 
 class ScaledParts(Scaled):
     """The same of data in several places: each part is standardised where it is."""
@@ -130,11 +135,6 @@ class ScaledParts(Scaled):
         """All rows once, in random batches of about `size`."""
         for batch in self.source.rounds(size, seed):
             yield type(self)(batch, self.scaler)
-
-    def sample(self, count: int, seed: int) -> Batch:
-        """So many rows at random, or all there are."""
-        X, y, w = self.source.sample(count, seed)
-        return self.scaler.inputs(X), self.scaler.targets(y), w
 
 
 def _work_scaled(part: Source, scaler: Scaler, work: Callable[..., T], *shared: Any) -> T:

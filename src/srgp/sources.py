@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 BUFFER = 8  # batches held back to shuffle a stream of rows
 AHEAD = 2  # batches read ahead of their use
-SAMPLE = 2048  # rows of a batch, where a few rows are wanted
-DIGESTED = 16_384  # rows of a batch, where all are read once
+ONCE = 16_384  # rows of a batch, where all are read once
 
 
 @runtime_checkable
@@ -41,7 +40,16 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Spread(Source, Protocol):
+class Sampled(Source, Protocol):
+    """Data that find a few of their rows by themselves."""
+
+    def sample(self, count: int, seed: int) -> Batch:
+        """The rows that `drawn` names, of those of weight above 0, in their order."""
+        ...
+
+
+@runtime_checkable
+class Spread(Sampled, Protocol):
     """Data in several places, whose parts are worked on where they are: see `srgp.distributed`."""
 
     def reduce(self, work: Callable[..., T], *shared: Any) -> T:
@@ -50,10 +58,6 @@ class Spread(Source, Protocol):
 
     def rounds(self, size: int, seed: int) -> Iterator[Any]:
         """All rows once, in random batches of about `size`, each again in several places."""
-        ...
-
-    def sample(self, count: int, seed: int) -> Batch:
-        """So many rows at random, or all there are."""
         ...
 
 
@@ -75,6 +79,12 @@ class Held:
     def present(self) -> int:
         """How many of them have a weight above 0."""
         return int((self.w > 0.0).sum())
+
+    def sample(self, count: int, seed: int) -> Batch:
+        """The rows that `drawn` names, of those of weight above 0, in their order."""
+        present = np.flatnonzero(self.w > 0.0)
+        rows = present[drawn(len(present), count, seed)]
+        return self.X[rows], self.y[rows], self.w[rows]
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Batches of exactly `size` rows, the last padded; in a random order if a seed is given."""
@@ -322,18 +332,40 @@ def first_row(source: Source, columns: int) -> Batch:
     return X, y, w
 
 
+def drawn(present: int, count: int, seed: int) -> np.ndarray:
+    """Numbers of rows at random, each at most once, in order: `count` of them, or all there are."""
+    if present == 0:
+        raise ValueError("every row has weight 0: there is nothing to learn from.")
+    return np.sort(np.random.default_rng(seed).choice(present, min(count, present), replace=False))
+
+
 def random_rows(source: Source, count: int, seed: int) -> Batch:
-    """So many rows of weight above 0: the first of a shuffled pass, or a sample of all parts."""
-    held: list[Batch] = []
-    rows = 0
-    found = iter([source.sample(count, seed)]) if isinstance(source, Spread) else None
-    for X, y, w in found or source.batches(min(count, SAMPLE), seed):
-        present = w > 0.0
-        held.append((X[present], y[present], w[present]))
-        rows += int(present.sum())
-        if rows >= count:
-            break
-    return tuple(np.concatenate(parts)[:count] for parts in zip(*held, strict=True))  # type: ignore[return-value]
+    """So many rows of weight above 0: the same ones wherever they are, and all equally likely.
+
+    The head of a shuffled pass would be cheaper on files, but comes from few of their row groups.
+    """
+    if isinstance(source, Sampled):
+        return source.sample(count, seed)
+    return picked(source, drawn(source.present(), count, seed))
+
+
+def picked(source: Source, rows: np.ndarray) -> Batch:
+    """Of the rows of weight above 0, those with these numbers, which are in order."""
+    held: list[tuple[np.ndarray, ...]] = []
+    start = 0
+    batches = source.batches(ONCE)
+    try:
+        for batch in batches:
+            present = np.flatnonzero(batch[2] > 0.0)
+            first, end = np.searchsorted(rows, (start, start + len(present)))
+            held.append(tuple(a[present[rows[first:end] - start]] for a in batch))
+            start += len(present)
+            if end == len(rows):
+                break
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+    return tuple(np.concatenate(parts) for parts in zip(*held, strict=True))  # type: ignore[return-value]
 
 
 def digest(source: Source) -> str:
@@ -343,7 +375,7 @@ def digest(source: Source) -> str:
 
 def _digested(source: Source) -> np.ndarray:
     found = hashlib.blake2b(digest_size=32)
-    for batch in source.batches(DIGESTED):
+    for batch in source.batches(ONCE):
         for array in batch:
             found.update(np.ascontiguousarray(array).data)
     # Numbers that add up over the parts without rounding.

@@ -13,7 +13,7 @@ import numpy as np
 
 from srgp.distributed import tasks
 from srgp.distributed.cluster import MISSING, client_or_current, dask_distributed, in_words
-from srgp.sources import Arrays, Batch, rebatched
+from srgp.sources import Arrays, Batch, drawn, rebatched
 from srgp.tables import Table
 
 T = TypeVar("T")
@@ -244,12 +244,9 @@ class Partitions:
                 yield type(self)(cuts, self.client, [self.names[group[i]] for i, _ in batch])
 
     def sample(self, count: int, seed: int) -> Batch:
-        """So many rows of weight above 0 at random, or all there are."""
-        rng = np.random.default_rng(seed)
+        """The rows that `drawn` names, of those of weight above 0, in their order."""
         ends = np.cumsum([size.present for size in self.sizes()])
-        if ends[-1] == 0:
-            raise ValueError("every row has weight 0: there is nothing to learn from.")
-        chosen = np.sort(rng.choice(ends[-1], min(count, int(ends[-1])), replace=False))
+        chosen = drawn(int(ends[-1]), count, seed)
         where = np.searchsorted(ends, chosen, side="right")
         starts = ends - [size.present for size in self.sizes()]
         picked = [

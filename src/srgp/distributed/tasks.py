@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from srgp import sources
 from srgp.blas import one_at_a_time
 from srgp.precision import double
 from srgp.sources import Batch, Held, Source, as_source
 from srgp.tables import Nothing, Table
 
 T = TypeVar("T")
-
-ROWS = 65536  # of a part, read at once
 
 
 class Size(NamedTuple):
@@ -132,14 +131,8 @@ def cut(part: Held, start: int, stop: int) -> Held:
 
 def picked(name: str, part: Any, rows: np.ndarray) -> Batch:
     """Of the rows of weight above 0, those with these numbers."""
-    found, start = [], 0
     with _naming(name):
-        for batch in _opened(part).batches(ROWS):
-            present = np.flatnonzero(batch[2] > 0.0)
-            inside = present[rows[(start <= rows) & (rows < start + len(present))] - start]
-            found.append(tuple(a[inside] for a in batch))
-            start += len(present)
-    return tuple(np.concatenate(columns) for columns in zip(*found, strict=True))  # type: ignore[return-value]
+        return sources.picked(_opened(part), rows)
 
 
 def size(name: str, part: Any) -> Size:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -63,8 +64,7 @@ class Auto:
         size = max(SAMPLE, PER_INDUCING * len(model.inducing))
         stages = self._sizes(size, task.rows)
         improved = False
-        for k, size in enumerate(stages):
-            sample = Held(*random_rows(task.source, size, task.seed))
+        for k, sample in enumerate(_samples(task, stages)):
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
             self._on_sample(sample, watched)
             if k == 0 and not watched.stopped and self._sites_pay(watched.task, sample):
@@ -142,6 +142,17 @@ class Auto:
             )
         )
         watched.advance()
+
+
+def _samples(task: Task, sizes: list[int]) -> Iterator[Held]:
+    """Samples of so many rows each, every one a part of the next: files are read through once."""
+    if not sizes:
+        return
+    rows = random_rows(task.source, sizes[-1], task.seed)
+    order = np.random.default_rng(task.seed).permutation(len(rows[0]))
+    for size in sizes:
+        some = np.sort(order[:size])
+        yield Held(*(array[some] for array in rows))
 
 
 def _objective(task: Task, values: Values) -> float:
