@@ -64,6 +64,16 @@ def test_other_layouts_and_types_are_refused() -> None:
         blas.add_gram(K, np.arange(9.0).reshape(3, 3).T)  # in columns, not in rows
 
 
+def test_rows_are_put_where_numpy_would_not() -> None:
+    K = np.zeros((4, 3))
+    K.flags.writeable = False
+    blas.put_rows(K, 2, np.arange(6.0).reshape(3, 2).T)
+    np.testing.assert_array_equal(K, [[0, 0, 0], [0, 0, 0], [0, 2, 4], [1, 3, 5]])
+    for start, rows in ((3, np.ones((2, 3))), (0, np.ones((2, 2)))):
+        with pytest.raises(ValueError, match="do not fit"):
+            blas.put_rows(K, start, rows)
+
+
 def test_small_work_is_done_at_once_and_large_work_in_threads() -> None:
     for flops in (1.0, 1e12):
         with blas.executor(flops) as pool:

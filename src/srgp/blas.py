@@ -188,6 +188,15 @@ def _harmless_inverse(leaf: np.ndarray) -> np.ndarray | None:
     return inverse.T
 
 
+def put_rows(K: np.ndarray, start: int, rows: np.ndarray) -> None:
+    """Rows of K from `start` on become these, even where NumPy takes K for read-only."""
+    _check(K)
+    if rows.shape[1] != K.shape[1] or start + len(rows) > len(K):
+        raise ValueError(f"{rows.shape} rows do not fit into {K.shape} from {start} on.")
+    rows = np.ascontiguousarray(rows, np.float64)
+    ctypes.memmove(_address(K, start), rows.ctypes.data, rows.nbytes)
+
+
 def add_gram(K: np.ndarray, total: np.ndarray) -> None:
     """The lower half of total (M, M) grows by that of KKᵀ, K (M, B)."""
     _check(total, K)

@@ -1,7 +1,7 @@
 """The sums that a sparse posterior is made of, from blocks of data; and how they add."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from srgp.approximations import Approximation, Observation, Projection
-from srgp.blas import Triangle, add_gram, begun_ahead
+from srgp.blas import Triangle, add_gram, begun_ahead, put_rows
 from srgp.compiled import quick_jit
 from srgp.kernels import Stationary
 from srgp.kernels.stationary import distances, is_stationary
@@ -89,24 +89,23 @@ def _kept_noise(approximation: Approximation, basis: Basis) -> Scalar:
 def _asked(
     approximation: Approximation,
     basis: Basis,
-    r2: Float[Array, "M B"] | None,
+    points: Float[Array, "MQ D"],
+    r2: Float[Array, "MQ B"] | None,
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-) -> tuple[Float[Array, "M B"], "Rest | None"]:
+) -> tuple[Float[Array, "MQ B"], "Rest | None"]:
     """What `observe` wants whitened: k(R, X), in units of the noise where that is known before.
 
+    points: R, and one more for each output: their rows are room for y.
     r2: the distances of a stationary kernel, made in a call of their own. With it comes the rest of
     what is seen, where that does not depend on W: V̄ = 0, and a regulariser that is a trace.
     """
     kernel, asked = basis.kernel, []
 
     def project(X: Array, scale: Array) -> tuple[Array, Array]:
-        if r2 is None:
-            K = kernel.covariance(basis.inducing, X)
-        else:
-            K = cast(Stationary, kernel).at_distance(r2)
-        asked.append(K * scale)
+        known = None if r2 is None else cast(Stationary, kernel).at_distance(r2)
+        asked.append((kernel.covariance(points, X) if known is None else known) * scale)
         return asked[0], jnp.zeros_like(scale)
 
     noise = _kept_noise(approximation, basis)
@@ -151,33 +150,43 @@ def group_sums(
     approximation: Approximation,
     basis: Basis,
     lower: Triangle,
-    blocks: Iterable[tuple[np.ndarray, ...]],
+    blocks: Sequence[tuple[np.ndarray, ...]],
 ) -> Sums:
     """The sums of a few blocks; A as its lower half.
 
     Kernel and noise are compiled code; the two products, L⁻¹K and WWᵀ, are triangular and
     symmetric, and so BLAS's: half the flops of a plain product, and a substitution that keeps
-    its digits however ill-conditioned K_RR is.
+    its digits however ill-conditioned K_RR is. With y as one more row of W, the symmetric product
+    is A, b and c at once: [A b; bᵀ c].
     """
-    A, parts = np.zeros((len(lower), len(lower))), []
+    M, outputs = len(lower), blocks[0][1].shape[1:]
     kernel, slope = basis.kernel, approximation.regulariser_slope
+    R = np.asarray(basis.inducing)
+    points = np.concatenate([R, np.repeat(R[-1:], np.prod(outputs, dtype=int), 0)])
+    products, parts = np.zeros((len(points), len(points))), []
 
     def ask(block: tuple[np.ndarray, ...]) -> tuple[Array, Rest | None]:
-        r2 = distances(kernel, basis.inducing, block[0]) if is_stationary(kernel) else None
-        return _asked(approximation, basis, r2, *block)
+        r2 = distances(kernel, points, block[0]) if is_stationary(kernel) else None
+        return _asked(approximation, basis, points, r2, *block)
 
     for block, (asked, rest) in begun_ahead(ask, blocks):
-        W = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
+        stacked = np.asarray(asked)  # its memory: nobody else has seen it, so it may change
+        W = stacked[:M]
         lower.solve(W)
         if rest is None:
             # The regulariser needs those of single rows, or only their sum, the trace of A.
             squares = np.einsum("mb,mb->b", W, W) if slope is None else np.zeros(W.shape[1])
             changed, rest = _seen(approximation, basis, W, squares, *block)
-            W = W if changed is None else np.ascontiguousarray(changed)
-        add_gram(W, A)
+            if changed is not None:
+                put_rows(stacked, 0, np.asarray(changed))
         y, *totals = map(np.asarray, rest)
-        parts.append((W @ y, np.sum(y**2, 0), *totals))
-    sums = as_sums((A, *(sum(part) for part in zip(*parts, strict=True))))
+        put_rows(stacked, M, y.reshape(len(y), -1).T)
+        add_gram(stacked, products)
+        parts.append(totals)
+    A = np.ascontiguousarray(products[:M, :M])
+    b = products[M:, :M].T.reshape(M, *outputs)
+    c = np.diag(products[M:, M:]).reshape(outputs)
+    sums = as_sums((A, b, c, *(sum(part) for part in zip(*parts, strict=True))))
     return sums if slope is None else sums._replace(a=np.maximum(sums.a - slope * np.trace(A), 0.0))
 
 
