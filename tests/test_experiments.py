@@ -258,6 +258,7 @@ def test_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
     assert {row["data"] for row in rows} >= {"diabetes", "GP, D = 5"}
+    assert (tmp_path / "models" / "models.png").exists()
 
 
 def table_of(folder: Path, name: str) -> list[dict[str, str]]:

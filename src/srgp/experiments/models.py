@@ -1,6 +1,6 @@
 """Every sparse model on the same data, each learned by its own bound: which one to choose."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ from srgp.experiments import simulation
 from srgp.experiments.results import Results
 from srgp.experiments.traces import Problem
 from srgp.metrics import scores
+from srgp.plots.style import nth_colour
 from srgp.regressor import SparseGPRegressor
 
 MODELS = ("sor", "dtc", "fitc", "pep", "vfe", "tighter_vfe")
+MARKS = "o^sDvP"
 TABLES = ("powerplant", "protein_raw")
 
 
@@ -53,7 +55,39 @@ def run(results: Results, chosen: Mapping[str, Any], run_peer: Any, data: Path |
                 return _work(table, model, chosen)
 
             rows.append({"data": name, "model": model, **results.run(f"{name} {model}", work)})
+    results.picture(picture(rows), "models")
     return results.table("models", rows)
+
+
+def picture(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Errors and NLPD beside the best of each table, and coverage."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    tables = list(dict.fromkeys(row["data"] for row in rows))
+    for axes, name in zip(panels, ("RMSE", "NLPD", "coverage"), strict=True):
+        found = np.array([[_value(rows, t, m, name) for t in tables] for m in MODELS])
+        best = found.min(0)
+        drawn = {"RMSE": 100.0 * (found / best - 1.0), "NLPD": found - best}.get(name, found)
+        for i, (model, line) in enumerate(zip(MODELS, drawn, strict=True)):
+            # Side by side, so that equal ones are all seen.
+            at = np.arange(len(tables)) + 0.12 * (i - 0.5 * (len(MODELS) - 1))
+            axes.plot(at, line, MARKS[i], color=nth_colour(i), ms=5, label=model)
+        axes.set_xticks(np.arange(len(tables)), tables, rotation=30, ha="right", fontsize=8)
+    panels[0].set_ylabel("RMSE, % above the smallest")
+    panels[1].set_ylabel("NLPD, nats above the smallest")
+    panels[1].set_yscale("symlog", linthresh=0.1)
+    panels[1].set_ylim(-0.02, 1.5 * panels[1].dataLim.y1)
+    panels[2].set_ylabel("coverage of 95 %")
+    panels[2].axhline(0.95, color="black", lw=0.6)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    return figure
+
+
+def _value(rows: Sequence[Mapping[str, Any]], data: str, model: str, name: str) -> float:
+    return next(float(r[name]) for r in rows if (r["data"], r["model"]) == (data, model))
 
 
 def _work(table: Any, model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
