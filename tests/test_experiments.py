@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 from srgp import experiments
 from srgp.experiments import (
@@ -21,6 +22,7 @@ from srgp.experiments import (
     models,
     plant,
     simulation,
+    tank,
 )
 from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
@@ -50,6 +52,35 @@ class TestSampler:
         X = np.random.default_rng(0).uniform(-1, 1, (50, 2))
         whole, parts = (draw(X, 0.4, np.random.default_rng(1), rows=r).f for r in (50, 7))
         np.testing.assert_allclose(whole, parts, rtol=1e-9, atol=1e-12)
+
+
+class TestTank:
+    def test_samples_are_those_of_an_adaptive_solver(self) -> None:
+        """The equations written down again, and SciPy's solver at a tolerance of 1e-11."""
+        plant = tank.simulate(400, seed=3)
+
+        def slopes(t: float, state: np.ndarray, w1: float) -> list[float]:
+            h, C = state
+            w2, k1, k2 = 0.1, 1.0, 1.0
+            consumed = k1 * C / (1.0 + k2 * C) ** 2
+            level = w1 + w2 - 0.2 * np.sqrt(h)
+            return [level, (24.9 - C) * w1 / h + (0.1 - C) * w2 / h - consumed]
+
+        state, found = np.array([110.0, 22.0]), []
+        for w1 in plant.w:
+            solved = solve_ivp(slopes, (0.0, 0.2), state, args=(w1,), rtol=1e-11, atol=1e-11)
+            state = solved.y[:, -1]
+            found.append(state[1])
+        # Five steps a second are many for a plant that takes minutes: order 4 leaves next to nothing.
+        np.testing.assert_allclose(plant.f, found, rtol=1e-8)
+
+    def test_control_and_noise_are_the_papers(self) -> None:
+        plant = tank.simulate(50_000, seed=0)
+        assert 0.0 <= plant.w.min() < 0.05
+        assert 3.95 < plant.w.max() <= 4.0
+        lengths = np.diff(np.flatnonzero(np.diff(plant.w)))
+        assert (lengths.min(), lengths.max()) == (25, 100)  # 5 to 20 s
+        assert np.std(plant.y - plant.f) == pytest.approx(tank.NOISE, rel=0.02)
 
 
 class TestResults:
