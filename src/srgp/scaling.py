@@ -33,12 +33,12 @@ class Scaler:
     y_spread: Float[np.ndarray, "*Q"]
 
     @classmethod
-    def of(cls, source: Source) -> tuple[Self, float]:
+    def of(cls, source: Source, some: Batch | None = None) -> tuple[Self, float]:
         """Weighted means and deviations of one pass, and the sum of the weights.
 
-        A constant column keeps its scale.
+        A constant column keeps its scale. `some` are a few of the rows, if they are known already.
         """
-        X, y, w = _some_rows(source)
+        X, y, w = random_rows(source, AMIDST, 0) if some is None else some
         # About a point amidst the data, squares lose nothing to cancellation.
         about = tuple(np.average(a, 0, w) for a in (X, y))
         total, x_sum, y_sum, x_squares, y_squares = reduced(source, _moments, *about)
@@ -139,18 +139,6 @@ class ScaledParts(Scaled):
 
 def _work_scaled(part: Source, scaler: Scaler, work: Callable[..., T], *shared: Any) -> T:
     return work(Scaled(part, scaler), *shared)
-
-
-def _some_rows(source: Source) -> Batch:
-    """A few rows of weight above 0."""
-    if isinstance(source, Spread):
-        few: Iterator[Batch] = iter([source.sample(AMIDST, 0)])
-    else:
-        few = source.batches(AMIDST)
-    for batch in few:
-        if batch[2].any():
-            return batch
-    raise ValueError("every row has weight 0: there is nothing to learn from.")
 
 
 def _moments(source: Source, x0: np.ndarray, y0: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -29,7 +29,7 @@ from srgp.regressor.choices import (
 )
 from srgp.regressor.memory import Remembered
 from srgp.regressor.places import both
-from srgp.regressor.start import starting_model
+from srgp.regressor.start import some_rows, starting_model
 from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
 from srgp.sources import Arrays, Source
@@ -287,13 +287,15 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
         approximation, learner = self._approximation(), self._learner()
         if checkpoint is not None:
             checkpoint.check(job(self.get_params(False), learner, seed, source))
-        scaler, weight = Scaler.of(source)
+        some = some_rows(source, seed)
+        scaler, weight = Scaler.of(source, some)
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         rows = scaled(source, scaler)
         with quiet():
             chosen = (self.kernel, self.n_inducing, self.inducing, approximation)
-            model = starting_model(rows, scaler, *chosen, seed)
+            X, y = scaler.inputs(some[0]), scaler.targets(some[1])
+            model = starting_model(X, y, scaler, *chosen, seed)
             if checkpoint is not None:
                 # k-means on many threads may round differently the next time.
                 points = checkpoint.step(lambda: model.inducing, model.inducing)

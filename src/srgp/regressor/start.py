@@ -12,13 +12,19 @@ from srgp.kernels import Kernel
 from srgp.model import Model
 from srgp.regressor.choices import KERNELS, named, warn_degenerate
 from srgp.scaling import Scaler
-from srgp.sources import Source, random_rows
+from srgp.sources import Batch, Source, random_rows
 
 SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
 
 
+def some_rows(source: Source, seed: int) -> Batch:
+    """What a model is started from: so many rows at random, in the units of the data."""
+    return random_rows(source, SAMPLE, seed)
+
+
 def starting_model(
-    rows: Source,
+    X: np.ndarray,
+    y: np.ndarray,
     scaler: Scaler,
     kernel: Kernel | str | None,
     n_inducing: int,
@@ -26,11 +32,10 @@ def starting_model(
     approximation: Approximation,
     seed: int,
 ) -> Model:
-    """Kernel, noise and inducing inputs from a sample of scaled rows.
+    """Kernel, noise and inducing inputs from a sample X (N, D), y (N, ...) of scaled rows.
 
     points: how inducing inputs are chosen, or an array of them in the units of X.
     """
-    X, y, _ = random_rows(rows, SAMPLE, seed)
     warn_degenerate(y)
     if isinstance(kernel, Kernel):
         noise = 0.1 * float(np.mean(np.var(y, 0))) or 0.1
