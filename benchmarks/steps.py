@@ -7,18 +7,26 @@ Also the exact value and gradient at N = 10⁵ against GPflow's SGPR, and how ti
 
 import argparse
 import json
+import os
 import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import srgp
 from benchmarks.common import RESULTS, seconds, write
 from benchmarks.peers.run import run as run_peer
 from benchmarks.problems import Problem, synthetic
+from srgp import gradient
+from srgp.blas import mirrored
+from srgp.collapsed import raw_is_enough
+from srgp.model import whitener_of
 from srgp.propagation import sensitivities
+from srgp.sources import Arrays
+from srgp.statistics import rows_for
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
 STEPS = 8  # in an epoch
@@ -115,14 +123,47 @@ def exact(with_peers: bool) -> list[dict[str, Any]]:
             srgp.value_and_grad(model, data)
 
         row: dict[str, Any] = {"D": D, "M": len(problem["R"]), "ms": 1e3 * seconds(run, 15)}
+        row["parts_ms"] = parts_of_exact(model, *data)
         if with_peers:
             problem["noise"] = np.full((), 0.01)
             settings = {"method": "sgpr-lbfgs", "iterations": 3, "step_timing": True}
             row["gpflow_ms"] = 1e3 * run_peer("gpflow", problem, settings)[1]["step_seconds"]
             row["ratio"] = row["gpflow_ms"] / row["ms"]
-        print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        print(row, flush=True)
         rows.append(row)
     return rows
+
+
+def parts_of_exact(model: srgp.Model, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Milliseconds of an exact gradient's parts: on one core, a block, times blocks over cores.
+
+    What they leave of the whole is Python between the blocks, and cores that wait for each other.
+    """
+    rows, cores = rows_for(model, len(X)), len(os.sched_getaffinity(0))
+    block = next(Arrays(X, y).batches(rows))
+    with jax.enable_x64(True), threadpool_limits(1):
+        at = jax.tree.map(jnp.asarray, model)
+        whiten: Any = whitener_of(at.kernel, at.inducing)
+        whiten = None if raw_is_enough(whiten, at.noise) else whiten
+        kernel, factor = gradient._Kernel(at, room=0), gradient._Factor.of(whiten)
+        K = kernel.matrix(0, block[0], block[2])
+        raw = gradient._block_raw(factor, kernel, K, block)
+        _, cotangent, _ = gradient._cotangents(at, whiten, raw._replace(Phi=mirrored(raw.Phi)))
+        if whiten is not None and float(whiten.condition) <= gradient.PULLS_DIRECTLY:
+            cotangent, factor_back = gradient._unwhitened(whiten, cotangent), None
+        else:
+            factor_back = factor
+        cotangent = jax.tree.map(np.asarray, cotangent)
+        parts = {
+            # XLA spreads a kernel matrix over all cores.
+            "kernel": cores
+            * seconds(lambda: jax.block_until_ready(kernel.matrix(0, block[0], block[2])), 15),
+            "first pass": seconds(lambda: gradient._block_raw(factor, kernel, K, block), 15),
+            "second pass": seconds(
+                lambda: gradient._pulled_se(cotangent, factor_back, kernel, K, block), 15
+            ),
+        }
+    return {name: 1e3 * t * -(-len(X) // rows) / cores for name, t in parts.items()}
 
 
 def growth() -> list[dict[str, Any]]:
