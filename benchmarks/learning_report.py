@@ -111,7 +111,8 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 {table(["D", "M", "srgp", *of_it, "rest", "GPflow SGPR", "ratio"], exact)}
 
 The kernel matrix, and what each pass does with it, are of one block on one core, times the blocks
-over the cores; the rest is Python between the blocks, and cores that wait for each other. A factor
+over the cores; the rest is Python between the blocks, cores that wait for each other, and memory
+that a block timed again and again finds in the cache. A factor
 of five is wanted, and missed for M = 20, where a block of rows is many short operations, none of
 them a product worth the name. Compiled passes (XLA), and BLAS without the next kernel matrix begun
 meanwhile, were no faster; a single pass with SRGP's 2D + 1 symmetric products was faster for D = 1

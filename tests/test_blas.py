@@ -1,6 +1,7 @@
 """BLAS through its addresses: against SciPy, and refusing what it would misread."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -79,6 +80,49 @@ def test_small_work_is_done_at_once_and_large_work_in_threads() -> None:
         with blas.executor(flops) as pool:
             assert [pool.submit(pow, 2, i).result() for i in range(4)] == [1, 2, 4, 8]
     assert isinstance(blas.executor(1.0), blas.AtOnce)
+
+
+def test_threads_are_kept_and_leaving_waits_for_them() -> None:
+    def named(seconds: float) -> str:
+        time.sleep(seconds)
+        done.append(seconds)
+        return threading.current_thread().name
+
+    done: list[float] = []
+    seen: set[str] = set()
+    for _ in range(5):
+        with blas.executor(1e12) as pool:
+            futures = [pool.submit(named, 0.01) for _ in range(8)]
+        assert all(future.done() for future in futures)
+        seen |= {future.result() for future in futures}
+    assert len(done) == 40
+    assert 1 <= len(seen) <= blas.workers()
+
+    def fails() -> None:
+        with blas.executor(1e12) as pool:
+            futures.append(pool.submit(named, 0.2))
+            pool.submit(divmod, 1, 0).result()
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert futures[-1].done()
+
+
+def test_every_thread_has_threads_of_its_own() -> None:
+    """Work that waits for the work of another must not keep that one from its cores."""
+
+    def waits() -> None:
+        with blas.executor(1e12) as pool:
+            for future in [pool.submit(both.wait, 10.0) for _ in range(blas.workers())]:
+                future.result()
+
+    both = threading.Barrier(2 * blas.workers())
+    threads = [threading.Thread(target=waits) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not both.broken
 
 
 @pytest.mark.parametrize("approximation", [srgp.VFE(), srgp.FITC()])

@@ -71,7 +71,7 @@ class TestTank:
             solved = solve_ivp(slopes, (0.0, 0.2), state, args=(w1,), rtol=1e-11, atol=1e-11)
             state = solved.y[:, -1]
             found.append(state[1])
-        # Five steps a second are many for a plant that takes minutes: order 4 leaves next to nothing.
+        # Five steps a second are many for a plant that takes minutes.
         np.testing.assert_allclose(plant.f, found, rtol=1e-8)
 
     def test_control_and_noise_are_the_papers(self) -> None:

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import itertools
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -65,9 +66,42 @@ class AtOnce(Executor):
         return done
 
 
+class Borrowed(Executor):
+    """Threads that are there already: leaving waits for what was submitted, and keeps them."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool, self._begun = pool, set[Future[Any]]()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """In one of the threads, in turn."""
+        future = self._pool.submit(work, *args, **kwargs)
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nothing that was submitted is at work any more."""
+        for future in list(self._begun):
+            if not (cancel_futures and future.cancel()) and wait:
+                future.exception()  # waits
+
+
+# Of each thread that asks: those of another are busy with its own work.
+_kept = threading.local()
+
+
 def executor(flops: float) -> Executor:
-    """For jobs of so many flops together: threads, one for each core, where they pay."""
-    return ThreadPoolExecutor(workers()) if flops > WORTH_THREADS else AtOnce()
+    """For jobs of so many flops together: threads, one for each core, where they pay.
+
+    They are kept for the next time: new ones take part of a millisecond each to start, and memory
+    of their own from the C library, none of which is given back.
+    """
+    if flops <= WORTH_THREADS:
+        return AtOnce()
+    wanted = os.getpid(), workers()  # no thread survives a fork
+    if getattr(_kept, "key", None) != wanted:
+        _kept.key, _kept.pool = wanted, ThreadPoolExecutor(wanted[1], "srgp-blas")
+    return Borrowed(_kept.pool)
 
 
 def in_order(

@@ -307,11 +307,18 @@ def _aside(job: Callable[[], None]) -> threading.Event:
 
 
 def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndarray, ...]:
-    arrays = tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
     if rng is None:
-        return arrays
-    order = rng.permutation(len(arrays[0]))
-    return tuple(a[order] for a in arrays)
+        return tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
+    ends = np.cumsum([len(batch[0]) for batch in held])
+    order = rng.permutation(ends[-1])
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    # Straight to where they belong: all rows side by side would take as much memory again.
+    arrays = tuple(np.empty((len(order), *a.shape[1:])) for a in held[0])
+    for batch, place in zip(held, np.split(places, ends[:-1]), strict=True):
+        for array, rows in zip(arrays, batch, strict=True):
+            array[place] = rows
+    return arrays
 
 
 def first_row(source: Source, columns: int) -> Batch:

@@ -33,7 +33,8 @@ Where: TypeAlias = Any  # a path, a pattern, a list of them, a frame, or a pyarr
 
 CODECS = {"gz": "gzip", "bz2": "bz2"}  # that pyarrow tells by the ending when it reads
 ENDINGS = ".csv, .csv.gz, .csv.bz2, .parquet or .pq"
-CHUNK_BYTES = 2**24  # of numbers read at once
+CHUNK_BYTES = 2**22  # of numbers read at once
+STREAM = 2**20  # bytes of a column of Parquet read at once
 CSV_BLOCK = 2**20  # bytes; set here since the boundaries of what arrives decide a random order
 HINTS = {
     "csv": "In CSV a missing number is empty or NA, each line has as many cells as the header, and "
@@ -283,7 +284,12 @@ def _of_paths(where: Any, delimiter: str) -> Files:
 def _format(kind: str, delimiter: str) -> Any:
     datasets = pyarrow("dataset")
     if kind == "parquet":
-        return datasets.ParquetFileFormat()
+        # Read as it is decoded: row groups may be larger than memory.
+        return datasets.ParquetFileFormat(
+            default_fragment_scan_options=datasets.ParquetFragmentScanOptions(
+                use_buffered_stream=True, buffer_size=STREAM, pre_buffer=False
+            )
+        )
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ValueError(
             f"delimiter={delimiter!r} cannot separate columns: use one character, such as a comma, "
