@@ -133,6 +133,19 @@ def test_inducing_at_the_data_is_the_full_gp(model_name: str) -> None:
         np.testing.assert_allclose(var, expected_var, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_the_full_gp_predicts_block_by_block(
+    outputs: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = problem(N=25, Q=outputs)
+    full = srgp.FullGP(KERNELS["Matern32"][0], p.noise, p.X, p.y)
+    whole = full.predict(p.Xs, noise=True)
+    monkeypatch.setattr("srgp.fullgp.ENTRIES", 3 * 25)
+    assert len(p.Xs) % 3
+    for found, expected in zip(full.predict(p.Xs, noise=True), whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @models
 def test_outputs_are_independent_problems(model_name: str) -> None:
     p = problem(Q=3)

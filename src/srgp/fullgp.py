@@ -19,6 +19,7 @@ from srgp.checks import (
     as_weights,
     finite,
     kept,
+    padded_blocks,
     shared_variance,
 )
 from srgp.compiled import quick_jit
@@ -26,6 +27,8 @@ from srgp.kernels import Kernel
 from srgp.kernels.base import check_kernel
 from srgp.linalg import cholesky, log_determinant, report_jitter, sample_normal
 from srgp.precision import Array, Scalar, Seed, as_key, double
+
+ENTRIES = 2**24  # of K_X* at a time: new points may be many
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -94,9 +97,13 @@ class FullGP:
         """
         added = as_added(noise, self.noise)
         X = as_inputs(X, columns=self.X.shape[1])
-        found, half = _predict(self.kernel, self.X, *self._factor, X)
-        variance = np.maximum(self.kernel.diagonal(X) - np.sum(np.asarray(half) ** 2, 0), 0.0)
-        mean = np.array(found)
+        rows = min(max(ENTRIES // len(self.X), 1), len(X))
+        blocks = [
+            tuple(map(np.asarray, _explain(self.kernel, self.X, *self._factor, block)))
+            for (block,) in padded_blocks((X,), rows)
+        ]
+        mean, explained = (np.concatenate(part)[: len(X)] for part in zip(*blocks, strict=True))
+        variance = np.maximum(self.kernel.diagonal(X) - explained, 0.0)
         variance = shared_variance(variance + added, mean)
         return finite(mean, "the predicted mean"), finite(variance, "the predicted variance")
 
@@ -130,6 +137,19 @@ def _condition(
     K = kernel.covariance(X, X) + jnp.diag(noise)
     L, jitter = cholesky(K, jnp.diagonal(K))
     return L, jax.scipy.linalg.solve_triangular(L, y, lower=True), jitter
+
+
+@quick_jit
+def _explain(
+    kernel: Kernel,
+    X: Float[Array, "N D"],
+    L: Float[Array, "N N"],
+    projected: Float[Array, "N *Q"],
+    new: Float[Array, "A D"],
+) -> tuple[Float[Array, "A *Q"], Float[Array, " A"]]:
+    """The mean, and what the data explain of the prior variance."""
+    mean, half = _predict(kernel, X, L, projected, new)
+    return mean, jnp.sum(half**2, 0)
 
 
 @quick_jit
