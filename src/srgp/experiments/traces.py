@@ -81,8 +81,10 @@ def ours(learner: Any) -> Method:
         # Compiled code depends on the size of batches, not on how many there are.
         rows = slice(3 * learner.batch_size if isinstance(learner, SRGP) else ENOUGH)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", JitterWarning)
+            warnings.simplefilter("ignore")  # of so few steps
             learn(problem.start, (problem.X[rows], problem.y[rows]), replace(learner, **few))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", JitterWarning)
             learn(
                 problem.start,
                 data,
