@@ -3,7 +3,9 @@
 python -m benchmarks.memory
 
 M = 500, D = 8; the rows are in a Parquet file, read a piece at a time, and each measurement is a
-process of its own. (Of a memory-mapped array the system counts the pages it has read, too.)
+process of its own. (Of a memory-mapped array the system counts the pages it has read, too.) As many
+batches are learned of either number of rows, ten passes or one: the C library takes some dozens of
+them to have all the memory that it will keep.
 """
 
 import json
@@ -11,7 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,11 @@ from benchmarks.common import write
 from srgp.tables import Table, write_table
 
 M, D = 500, 8
-LEARNERS = {
-    "SRGP": srgp.SRGP(batch_size=10_000, epochs=1),
-    "Sites": srgp.Sites(epochs=1),
-    "Exact": srgp.Exact(iterations=1),
+FEW, MANY = 100_000, 1_000_000
+LEARNERS: dict[str, Callable[[int], Any]] = {  # by the number of passes
+    "SRGP": lambda passes: srgp.SRGP(batch_size=10_000, epochs=passes),
+    "Sites": lambda passes: srgp.Sites(epochs=passes),
+    "Exact": lambda passes: srgp.Exact(iterations=passes),
 }
 
 
@@ -42,10 +45,10 @@ def make(file: Path, N: int) -> None:
     write_table(str(file), pieces())
 
 
-def child(file: Path, learner: str) -> None:
+def child(file: Path, learner: str, passes: int) -> None:
     R = np.random.default_rng(1).uniform(-1.0, 1.0, (M, D))
     model = srgp.Model(srgp.kernels.SE(1.0, np.ones(D)), 0.1, R)
-    srgp.learn(model, Table(str(file), "y"), LEARNERS[learner])
+    srgp.learn(model, Table(str(file), "y"), LEARNERS[learner](passes))
     print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
 
 
@@ -53,11 +56,12 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for learner in LEARNERS:
         row: dict[str, Any] = {"learner": learner}
-        for N in (100_000, 1_000_000):
+        for N in (FEW, MANY):
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, "rows.parquet")
                 make(file, N)
-                command = [sys.executable, "-m", "benchmarks.memory", str(file), learner]
+                command = [sys.executable, "-m", "benchmarks.memory", str(file), learner,
+                           str(MANY // N)]  # fmt: skip
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             row[f"MB at N = {N:,}"] = float(out.splitlines()[-1])
         rows.append(row)
@@ -66,7 +70,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        child(Path(sys.argv[1]), sys.argv[2])
+    if len(sys.argv) == 4:
+        child(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
     else:
         main()
