@@ -276,8 +276,8 @@ def _memory(memory: dict[str, Any]) -> str:
     lead = (
         f"`python -m benchmarks.memory` ({when(memory['machine'])}): peak resident memory of a "
         f"process that learns from a Parquet file, {about}, Python and JAX included. As many "
-        "batches are learned of either number of rows, ten passes or one, for it takes some dozens until "
-        "the C library has all the memory that it keeps. Within 10 % is wanted; from 10⁶ to 10⁷ "
+        "batches are learned of either number of rows, ten passes or one, for it takes some dozens "
+        "until the C library has all the memory that it keeps. Within 10 % is wanted; of 10⁷ "
         "rows see [scale](scale.md)."
     )
     return lead + "\n\n" + table(header, rows)
