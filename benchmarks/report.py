@@ -56,7 +56,7 @@ def main() -> None:
                         f"{r['rows_per_second']:,.0f}",
                         f"{r['seconds']:.1f}",
                         f"{r['share']:.0%}",
-                        "{:.0%} ({:.0%}–{:.0%})".format(
+                        "{:.1%} ({:.0%}–{:.0%})".format(
                             r["strict_share"], *r["strict_share_quartiles"]
                         ),
                         f"{r['product_gflops']:.0f}",
