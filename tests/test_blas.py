@@ -14,6 +14,13 @@ from srgp.approximations import Approximation
 from srgp.linalg import quiet_blas
 
 
+@pytest.fixture(params=[True, False], ids=["BLAS's own", "by halves"])
+def substitution(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either way of L⁻¹K, whatever the processor."""
+    monkeypatch.setattr(blas, "_substitutes_well", lambda: request.param)
+
+
+@pytest.mark.usefixtures("substitution")
 @pytest.mark.parametrize(
     ("B", "M"), [(1, 1), (3, 7), (200, 5), (3, 33), (5, 64), (4, 150), (2, 300)]
 )
@@ -38,6 +45,7 @@ def test_products_equal_scipys(B: int, M: int) -> None:
     np.testing.assert_array_equal(np.tril(whole), total)
 
 
+@pytest.mark.usefixtures("substitution")
 def test_ill_conditioned_leaves_are_substituted() -> None:
     """cond(L) = 1e12: the residual stays at rounding, which that of an inverse would not."""
     M = 2 * blas.SMALL

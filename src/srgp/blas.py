@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cython_blas
 from scipy.linalg.lapack import dtrtri
+from threadpoolctl import threadpool_info
 
 # A millisecond or two of one core: a thread takes part of one to be started and to answer.
 WORTH_THREADS = 1e8
@@ -27,6 +28,9 @@ WORTH_THREADS = 1e8
 # Rows of the triangle that are substituted by their inverse, at most, and the condition up to which
 # that is as good; so many that BLAS substitutes, at least.
 LARGE, HARMLESS, SMALL = 128, 100.0, 32
+
+# OpenBLAS's kernels with a substitution of their own, K from the right by an upper triangle.
+WELL_WRITTEN = ("Haswell", "Zen")
 
 # Each worker holds a block of the kernel matrix, so their number is bounded.
 MOST_WORKERS = 16
@@ -138,17 +142,26 @@ def grouped(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 class Triangle:
     """A lower triangular L (M, M), ready for L⁻¹K or L⁻ᵀK of many K (M, B).
 
-    By halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁), down to leaves that are inverted where they
-    are well-conditioned, and small otherwise: BLAS's own substitution has the speed of its products
-    on some processors, and a quarter of it on others.
+    BLAS's own substitution has nearly the speed of its products on some processors, and a quarter
+    of it on others, and of Lᵀ. There it is by halves, W₁ = L₁₁⁻¹K₁ and W₂ = L₂₂⁻¹(K₂ − L₂₁W₁),
+    down to leaves that are inverted where they are well-conditioned, and small otherwise.
     """
 
     def __init__(self, lower: np.ndarray) -> None:
         self._lower = np.ascontiguousarray(lower, np.float64)
-        self._steps = list(self._halved(0, len(lower)))
 
     def __len__(self) -> int:
         return len(self._lower)
+
+    def _steps(self, transposed: bool) -> Iterable["_Leaf | _Carry"]:
+        """In the order of substitution: Lᵀ from its end."""
+        if transposed:
+            return reversed(self._halves)
+        return [_Leaf(0, len(self), None)] if _substitutes_well() else self._halves
+
+    @functools.cached_property
+    def _halves(self) -> list["_Leaf | _Carry"]:
+        return list(self._halved(0, len(self)))
 
     def _halved(self, start: int, end: int) -> Iterator["_Leaf | _Carry"]:
         """The steps of rows start to end, from the first to the last."""
@@ -170,8 +183,7 @@ class Triangle:
         _check(K)
         if len(K) != len(self):
             raise ValueError(f"L has {len(self)} rows, but K has {len(K)}.")  # BLAS would go on
-        # Lᵀ is substituted from its end.
-        for step in reversed(self._steps) if transposed else self._steps:
+        for step in self._steps(transposed):
             step(self._lower, K, transposed)
 
 
@@ -253,6 +265,16 @@ def _check(*arrays: np.ndarray) -> None:
     for array in arrays:
         if array.dtype != np.float64 or not array.flags.c_contiguous:
             raise TypeError("BLAS needs contiguous arrays of float64.")
+
+
+@functools.cache
+def _substitutes_well() -> bool:
+    """Whether BLAS has a substitution L⁻¹K that was written for this kind of processor.
+
+    Asked by name, not by the clock: the same machine has to give the same bits every time.
+    """
+    found = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
+    return bool(found) and all(lib["architecture"] in WELL_WRITTEN for lib in found)
 
 
 @functools.cache
