@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 import srgp
 from srgp import kernels as k
-from srgp.distributed import Partitions, connected, local_cluster, summarise
+from srgp.distributed import Partitions, connected, local_cluster, partitions, summarise
 from srgp.sources import Arrays, Held, Source, random_rows
 from srgp.tables import write_table
 
@@ -137,6 +137,41 @@ class TestLearning:
         # Rounding differs by 1e-13 in the first gradient; a few steps make it more.
         assert found.bound == pytest.approx(expected.bound, rel=1e-8)
         np.testing.assert_allclose(found.model.inducing, expected.model.inducing, atol=1e-5)
+
+    @pytest.mark.parametrize("count", [1, 3, 11])
+    def test_srgp_equals_one_machine_however_the_rows_are_cut(
+        self, client: Any, count: int
+    ) -> None:
+        learner = srgp.SRGP(batch_size=100, epochs=3)
+        expected = srgp.learn(MODEL, (P.X, P.y, P.weights), learner, seed=4)
+        promised = [dask.delayed(part) for part in cut(count)]
+        for data in (Partitions(cut(count), client), Partitions(promised, client)):
+            found = srgp.learn(MODEL, data, learner, seed=4)
+            # 21 steps make of rounding, 1e-13 in a gradient, at most a few orders more.
+            assert found.bound == pytest.approx(expected.bound, rel=1e-8)
+            np.testing.assert_allclose(found.model.inducing, expected.model.inducing, atol=1e-6)
+
+    def test_batches_are_gathered_once_for_each_core(self, client: Any) -> None:
+        parts = [dask.delayed(part) for part in cut(9)]
+        here = [batch[0][batch[2] >= 0] for batch in Held(P.X, P.y, P.weights).batches(210, 1)]
+        data = Partitions(parts, client).persist()
+        rounds = list(data.rounds(210, seed=1))
+        assert [len(r.parts) for r in rounds] == [2, 2, 2]
+        for batch, expected in zip(rounds, here, strict=True):
+            rows = np.concatenate([b[0] for b in batch.batches(210)])[:210]
+            np.testing.assert_array_equal(np.sort(rows, 0), np.sort(expected, 0))
+
+    def test_what_does_not_fit_is_not_kept(
+        self, client: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = Partitions([dask.delayed(part) for part in cut(9)], client)
+        assert data.kept()._loaded
+        monkeypatch.setattr(partitions, "ROOM", 1e-9)
+        assert data.kept() is data
+        there = Partitions(cut(9), client)  # in the workers' memory, whether they fit or not
+        assert there.kept()._loaded
+        learned = srgp.learn(MODEL, data, srgp.SRGP(batch_size=200, epochs=3))
+        assert learned.bound > srgp.log_bound(MODEL, summarise(MODEL, data))
 
     @pytest.mark.parametrize("learner", [srgp.SRGP(batch_size=200, epochs=3), "auto"])
     def test_others_improve_and_are_reproducible(self, client: Any, learner: Any) -> None:

@@ -131,6 +131,10 @@ class ScaledParts(Scaled):
         """The sum of work(part, *shared) over all parts."""
         return self.source.reduce(_work_scaled, self.scaler, work, *shared)
 
+    def kept(self) -> Self:
+        """The same, for many passes."""
+        return type(self)(self.source.kept(), self.scaler)
+
     def rounds(self, size: int, seed: int) -> Iterator[Self]:
         """All rows once, in random batches of about `size`."""
         for batch in self.source.rounds(size, seed):

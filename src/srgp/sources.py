@@ -56,6 +56,10 @@ class Spread(Sampled, Protocol):
         """The sum of work(part, *shared) over all parts, each a source: trees of arrays."""
         ...
 
+    def kept(self) -> Any:
+        """The same, for many passes: in memory where there is room."""
+        ...
+
     def rounds(self, size: int, seed: int) -> Iterator[Any]:
         """All rows once, in random batches of about `size`, each again in several places."""
         ...
@@ -92,10 +96,7 @@ class Held:
         if seed is None:
             yield from padded_blocks(arrays, size)  # type: ignore[misc]
             return
-        order = np.random.default_rng(seed).permutation(len(self.X))
-        for start in range(0, len(order), size):
-            # Sorted rows are read faster, and order within a batch means nothing.
-            rows = np.sort(order[start : start + size])
+        for rows in shuffled_rows(len(self.X), size, seed):
             (batch,) = padded_blocks(tuple(a[rows] for a in arrays), size)
             yield batch  # type: ignore[misc]
 
@@ -337,6 +338,15 @@ def first_row(source: Source, columns: int) -> Batch:
             rows.close()
     as_inputs(X, columns=columns)
     return X, y, w
+
+
+def shuffled_rows(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """Numbers of rows for random batches of `size`, the last smaller: all rows, each once."""
+    kind = np.int32 if count < 2**31 else np.int64  # 4 bytes for each row, where they are enough
+    order = np.random.default_rng(seed).permutation(np.arange(count, dtype=kind))
+    for start in range(0, count, size):
+        # Sorted rows are read faster, and order within a batch means nothing.
+        yield np.sort(order[start : start + size])
 
 
 def drawn(present: int, count: int, seed: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The cluster: one that is there, or one of this machine's own processes."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from srgp.blas import workers as cores
@@ -116,3 +116,23 @@ def in_words() -> Iterator[None]:
             f"the Dask cluster is gone, or has lost data that were only there ({error}). What was "
             "saved by a checkpoint is intact: run the same again once the cluster is back."
         ) from error
+
+
+@contextlib.contextmanager
+def preferring(worker: str | None) -> Iterator[None]:
+    """Tasks for this worker; for another, if it is gone."""
+    import dask
+
+    given = {} if worker is None else {"workers": worker, "allow_other_workers": True}
+    with dask.annotate(**given):  # type: ignore[attr-defined]
+        yield
+
+
+def delayed() -> Callable[..., Any]:
+    """`dask.delayed`, or a word on how to get it."""
+    try:
+        from dask.delayed import delayed
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    made: Callable[..., Any] = delayed
+    return made

@@ -1,8 +1,7 @@
 """Data in parts on a Dask cluster, as a source for every learner."""
 
-import contextlib
 import functools
-import itertools
+import math
 import os
 import uuid
 import warnings
@@ -12,17 +11,22 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from srgp.distributed import tasks
-from srgp.distributed.cluster import MISSING, client_or_current, dask_distributed, in_words
+from srgp.distributed.cluster import (
+    client_or_current,
+    dask_distributed,
+    delayed,
+    in_words,
+    preferring,
+)
+from srgp.distributed.rounds import TOGETHER, by_number, by_turns
 from srgp.sources import Arrays, Batch, drawn, rebatched
 from srgp.tables import Table
 
 T = TypeVar("T")
 
 FAN_IN = 8  # sums that one task adds up
-TOGETHER = 16  # parts, at least, in the workers' memory for random batches, and as many ahead
-MIXED = 4  # random batches, at least, that these hold
 CUT = 32  # parts of arrays that are sent to the workers
-PIECE = 512  # rows of a part in a random batch, if it has as many: fewer cost as much
+ROOM = 0.25  # of the workers' memory, for rows that are kept in it
 
 
 class Partitions:
@@ -61,6 +65,7 @@ class Partitions:
         self.names = [f"part {i}" for i in range(len(self.parts))] if names is None else list(names)
         self.places: Sequence[str | None] = [None] * len(self.parts)  # workers, where we chose
         self._sizes: list[tasks.Size] | None = None
+        self._loaded = False  # by `persist`
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, sample_weight: Any = None, client: Any = None) -> Self:
@@ -78,8 +83,9 @@ class Partitions:
                 raise ValueError(f"{name} has {a.shape[0]} rows, but X has {X.shape[0]}.")
             arrays.append(a.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, a.ndim), -1)}))
         columns = [a.to_delayed().ravel() for a in arrays]
-        delayed = _delayed()
-        return cls([delayed(tasks.as_tuple)(*rows) for rows in zip(*columns, strict=True)], client)
+        return cls(
+            [delayed()(tasks.as_tuple)(*rows) for rows in zip(*columns, strict=True)], client
+        )
 
     @classmethod
     def from_frame(
@@ -98,8 +104,7 @@ class Partitions:
             features = [name for name in frame.columns if name not in others]
         features = [features] if isinstance(features, str) else list(features)
         opened = functools.partial(tasks.framed, target, features, weight, missing)
-        delayed = _delayed()
-        parts = [delayed(opened)(f"part {i}", p) for i, p in enumerate(frame.to_delayed())]
+        parts = [delayed()(opened)(f"part {i}", p) for i, p in enumerate(frame.to_delayed())]
         return cls(parts, client)._named(features, target)
 
     @classmethod
@@ -170,10 +175,10 @@ class Partitions:
         for i, part in enumerate(self.parts):
             stays = not cores or bool(on_cluster(part))
             places.append(None if stays else cores[i % len(cores)])
-            with _preferring(places[-1]):
-                loaded.append(self._promised(tasks.loaded, i))
+            with preferring(places[-1]):
+                loaded.append(self.promised(tasks.loaded, i))
         with in_words():
-            return self._with(self.client.persist(loaded), places)
+            return self._in_memory(self.client.persist(loaded), places)
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.parts)} parts)"
@@ -206,15 +211,14 @@ class Partitions:
 
     def reduce(self, work: Callable[..., T], *shared: Any) -> T:
         """The sum of work(part, *shared) over all parts, each a source: trees of arrays."""
-        delayed = _delayed()
-        given = delayed(tasks.plain(shared), pure=False, traverse=False)
+        given = delayed()(tasks.plain(shared), pure=False, traverse=False)
         sums = []
         for i, place in enumerate(self._preferred()):
-            with _preferring(place):
-                sums.append(self._promised(tasks.worked, i, work, given))
+            with preferring(place):
+                sums.append(self.promised(tasks.worked, i, work, given))
         while len(sums) > 1:
             sums = [
-                delayed(tasks.added, pure=False)(sums[i : i + FAN_IN])
+                delayed()(tasks.added, pure=False)(sums[i : i + FAN_IN])
                 for i in range(0, len(sums), FAN_IN)
             ]
         found: T | None = self._computed(sums[0])
@@ -222,26 +226,23 @@ class Partitions:
             raise ValueError("the data have no rows.")
         return found
 
+    def kept(self) -> Self:
+        """The same, in the workers' memory if it is there already, or fits into a quarter of it."""
+        on_cluster = dask_distributed().futures_of
+        if self._loaded or not (all(map(on_cluster, self.parts)) or self._fits()):
+            return self
+        return self.persist()
+
     def rounds(self, size: int, seed: int) -> Iterator[Self]:
         """All rows once, in random batches of about `size`, each of several parts.
 
-        Parts are taken in a random order, at least sixteen at a time, and shuffled in the workers'
-        memory; the next ones are read meanwhile.
+        Of parts in the workers' memory (`kept`, `persist`) these are the batches of one machine.
         """
-        delayed, rng = _delayed(), np.random.default_rng(seed)
-        groups = self._groups(rng.permutation(self._filled()), MIXED * size)
-
-        def shuffled(group: list[int]) -> Any:
-            with in_words():
-                parts = [self._promised(tasks.shuffled, i, seed + i) for i in group]
-                return self.client.persist(parts)
-
-        ahead = shuffled(groups[0])
-        for number, group in enumerate(groups):
-            loaded, ahead = ahead, shuffled(groups[number + 1]) if groups[number + 1 :] else None
-            for batch in self._dealt(group, size):
-                cuts = [delayed(tasks.cut, pure=False)(loaded[i], *rows) for i, rows in batch]
-                yield type(self)(cuts, self.client, [self.names[group[i]] for i, _ in batch])
+        for cuts in (by_number if self._loaded else by_turns)(self, size, seed):
+            rows, names, places = zip(*cuts, strict=True)
+            batch = type(self)(rows, self.client, names)
+            batch.places = places
+            yield batch
 
     def sample(self, count: int, seed: int) -> Batch:
         """The rows that `drawn` names, of those of weight above 0, in their order."""
@@ -250,8 +251,7 @@ class Partitions:
         where = np.searchsorted(ends, chosen, side="right")
         starts = ends - [size.present for size in self.sizes()]
         picked = [
-            self._promised(tasks.picked, i, chosen[where == i] - starts[i])
-            for i in np.unique(where)
+            self.promised(tasks.picked, i, chosen[where == i] - starts[i]) for i in np.unique(where)
         ]
         found = self._computed_all(picked)
         return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))  # type: ignore[return-value]
@@ -259,7 +259,7 @@ class Partitions:
     def sizes(self) -> list[tasks.Size]:
         """What each part holds; the first call looks."""
         if self._sizes is None:
-            promised = [self._promised(tasks.size, i) for i in range(len(self.parts))]
+            promised = [self.promised(tasks.size, i) for i in range(len(self.parts))]
             found = self._computed_all(promised)
             filled = [(n, size) for n, size in zip(self.names, found, strict=True) if size.rows]
             if not filled:
@@ -281,19 +281,32 @@ class Partitions:
         self.target_names = (target,) if isinstance(target, str) else tuple(target)
         return self
 
-    def _with(self, parts: list[Any], places: list[str | None]) -> Self:
+    def _in_memory(self, parts: list[Any], places: list[str | None]) -> Self:
         other = type(self)(parts, self.client, self.names)
         other.places = places
-        other._sizes = self._sizes
+        other._sizes, other._loaded = self._sizes, True
         for name in ("feature_names", "target_names"):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
         return other
 
+    def threads(self) -> dict[str, int]:
+        """How many each worker has, by its address."""
+        with in_words():
+            return dict(self.client.nthreads())
+
     def _cores(self) -> list[str]:
         """The address of a worker, once for each of its threads."""
+        return [worker for worker, n in self.threads().items() for _ in range(n)]
+
+    def _fits(self) -> bool:
+        """Whether there is room for all rows in the workers' memory."""
+        numbers = sum(
+            size.rows * (size.inputs + math.prod(size.outputs) + 1) for size in self.sizes()
+        )
         with in_words():
-            return [worker for worker, n in self.client.nthreads().items() for _ in range(n)]
+            limits = self.client.run(tasks.memory_limit, on_error="ignore")
+        return 8 * numbers <= ROOM * sum(limits.values())
 
     def _preferred(self) -> list[str | None]:
         """Where each part is worked on: files, which are nowhere yet, by turns."""
@@ -307,66 +320,26 @@ class Partitions:
     def _sent(self, part: Any) -> Any:
         """A part of arrays, in a worker's memory; the scheduler can send it again."""
         with in_words():
-            return self.client.persist(_delayed()(tasks.as_tuple, pure=False)(*part))
+            return self.client.persist(delayed()(tasks.as_tuple, pure=False)(*part))
 
     def _filled(self) -> list[int]:
         """The parts that have rows."""
         return [i for i, size in enumerate(self.sizes()) if size.rows]
 
-    def _groups(self, order: Iterable[int], rows: int) -> list[list[int]]:
-        """Parts to be held together: at least so many, and of so many rows."""
-        groups: list[list[int]] = [[]]
-
-        def held() -> int:
-            return sum(self.sizes()[i].rows for i in groups[-1])
-
-        for i in order:
-            if len(groups[-1]) >= TOGETHER and held() >= rows:
-                groups.append([])
-            groups[-1].append(int(i))
-        if len(groups) > 1 and held() < rows:
-            last = groups.pop()
-            groups[-1] += last
-        return groups
-
-    def _dealt(self, group: list[int], size: int) -> list[list[tuple[int, tuple[int, int]]]]:
-        """Stretches of rows of the parts of a group, in turns, dealt into batches of about `size`.
-
-        Each is (place in the group, (first row, end)).
-        """
-        rows = max(size // max(min(size // PIECE, len(group)), 1), 1)
-        cuts = []
-        for i, part in enumerate(group):
-            count = self.sizes()[part].rows
-            edges = np.linspace(0, count, max(round(count / rows), 1) + 1).astype(int).tolist()
-            cuts.append([(i, stretch) for stretch in itertools.pairwise(edges)])
-        turns = [cut for turn in itertools.zip_longest(*cuts) for cut in turn if cut is not None]
-        total = sum(stop - start for _, (start, stop) in turns)
-        batches: list[list[Any]] = [[] for _ in range(max(round(total / size), 1))]
-        done = 0
-        for cut in turns:
-            # Where its middle falls: batches differ by less than a stretch.
-            length = cut[1][1] - cut[1][0]
-            batches[
-                min(int((done + 0.5 * length) * len(batches) / total), len(batches) - 1)
-            ].append(cut)
-            done += length
-        return [batch for batch in batches if batch]
-
     def _brought(self, order: Iterable[int]) -> Iterator[Batch]:
         coming = None
         for i in order:
-            coming, ready = self._begun(self._promised(tasks.arrays, i)), coming
+            coming, ready = self._begun(self.promised(tasks.arrays, i)), coming
             if ready is not None:
                 yield self._answer(ready)
         yield self._answer(coming)
 
-    def _promised(self, work: Callable[..., Any], i: int, *rest: Any) -> Any:
+    def promised(self, work: Callable[..., Any], i: int, *rest: Any) -> Any:
         """work(name, part, *rest) of the i-th part, under a key that says which part it is."""
         name = self.names[i]
         # Dask takes what stands before the dash for the kind of task, and spreads those of a kind.
         key = f"{work.__name__}-{uuid.uuid4().hex}, {name}"
-        return _delayed()(work, pure=False)(name, self.parts[i], *rest, dask_key_name=key)
+        return delayed()(work, pure=False)(name, self.parts[i], *rest, dask_key_name=key)
 
     def _computed(self, task: Any) -> Any:
         return self._answer(self._begun(task))
@@ -384,22 +357,3 @@ class Partitions:
             # θ and its M×M matrices travel with the tasks, so that a lost worker loses nothing.
             warnings.filterwarnings("ignore", message="Sending large graph")
             return self.client.compute(tasks)
-
-
-@contextlib.contextmanager
-def _preferring(worker: str | None) -> Iterator[None]:
-    """Tasks for this worker; for another, if it is gone."""
-    import dask
-
-    given = {} if worker is None else {"workers": worker, "allow_other_workers": True}
-    with dask.annotate(**given):  # type: ignore[attr-defined]
-        yield
-
-
-def _delayed() -> Callable[..., Any]:
-    try:
-        from dask.delayed import delayed
-    except ImportError as error:
-        raise ImportError(MISSING) from error
-    made: Callable[..., Any] = delayed
-    return made

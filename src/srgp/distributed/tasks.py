@@ -114,7 +114,23 @@ def arrays(name: str, part: Any) -> Batch:
 
 def loaded(name: str, part: Any) -> Held:
     """A part, in memory."""
-    return Held(*arrays(name, part))
+    with contextlib.suppress(Nothing):
+        if not _is_empty(part):
+            return Held(*arrays(name, part))
+    return Held(np.zeros((0, 0)), np.zeros(0), np.zeros(0))
+
+
+def gathered(parts: list[Held], rows: list[np.ndarray]) -> Held:
+    """Of each part the rows with these numbers, all together."""
+    pieces = [
+        (part.X[some], part.y[some], part.w[some]) for part, some in zip(parts, rows, strict=True)
+    ]
+    return Held(*map(np.concatenate, zip(*pieces, strict=True)))
+
+
+def memory_limit(dask_worker: Any) -> float:
+    """Bytes that a worker may use."""
+    return dask_worker.memory_manager.memory_limit or np.inf
 
 
 def shuffled(name: str, part: Any, seed: int) -> Held:
@@ -159,10 +175,6 @@ def framed(
     target: Any, features: list[str], weight: str | None, missing: str, name: str, frame: Any
 ) -> Held:
     """A partition of a data frame."""
-    try:
-        with _naming(name):
-            table = Table(frame, target, features, weight, missing=missing)  # type: ignore[arg-type]
-        return loaded(name, table)
-    except Nothing:
-        outputs = () if isinstance(target, str) else (len(target),)
-        return Held(np.zeros((0, len(features))), np.zeros((0, *outputs)), np.zeros(0))
+    with _naming(name):
+        table = Table(frame, target, features, weight, missing=missing)  # type: ignore[arg-type]
+    return loaded(name, table)

@@ -107,6 +107,8 @@ class SRGP:
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
+        if isinstance(task.source, Spread):
+            task = task._replace(source=task.source.kept())
         memory = as_optimizer(self.optimizer).init(task.start)
         place = Place(task.start, memory, task.start, 0, 0)
         run_epochs(task, report, self.epochs, place, functools.partial(self._epoch, task))
