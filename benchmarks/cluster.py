@@ -142,8 +142,12 @@ def predicted(
     levels = math.ceil(math.log(parts, FAN_IN))
     compute = per_row * rows / workers
     scheduling = 2 * (cost["call"] + cost["task"] * parts)
-    # Levels of the tree are one after the other; within a level, workers send at the same time.
-    network = 2 * (levels * (cost["level"] + FAN_IN * 8.0 * M**2 * cost["byte"]))
+    # Levels of the tree are one after the other; within a level, workers send at the same time. θ,
+    # with the factor of K_RR, its inverse and the adjoint of the sums, is handed on by those who
+    # have it.
+    sums, shared, hands = 8.0 * M**2, 3 * 8.0 * M**2, math.ceil(math.log2(workers))
+    collecting = levels * (cost["level"] + FAN_IN * sums * cost["byte"])
+    network = 2 * (collecting + hands * shared * cost["byte"])
     total = compute + scheduling + network
     return {
         "workers": workers,
@@ -152,6 +156,7 @@ def predicted(
         "computing": compute / total,
         "scheduling": scheduling / total,
         "reduction": network / total,
+        "moved_MB": 2e-6 * (parts * sums + workers * shared),
     }
 
 

@@ -89,6 +89,11 @@ def profile(M: int) -> dict[str, float]:
     def kernel(basis: Any, X: np.ndarray) -> Any:
         return profile(basis.kernel, distances(basis.kernel, basis.inducing, X))
 
+    def by_halves(K: np.ndarray) -> None:
+        """What processors get for which BLAS has no good substitution of its own."""
+        for step in lower._halves:
+            step(lower._lower, K, False)
+
     total, flops = np.zeros((M, M)), len(X) * M**2
     with jax.enable_x64(True), threadpool_limits(1):
         K = np.asarray(kernel(model.basis, X))
@@ -98,6 +103,7 @@ def profile(M: int) -> dict[str, float]:
         )
         copy = seconds(lambda: K.copy(), 15)
         solve = seconds(lambda: lower.solve(K.copy()), 15) - copy
+        halves = seconds(lambda: by_halves(K.copy()), 15) - copy
         square = seconds(lambda: add_gram(K, total), 15)
         product = 2 * flops / seconds(lambda: total @ K, 15)
     parts = {"kernel": evaluate, "solve": solve, "square": square}
@@ -105,6 +111,7 @@ def profile(M: int) -> dict[str, float]:
         "M": M,
         **{name: value / sum(parts.values()) for name, value in parts.items()},
         "solve_of_product_rate": flops / solve / product,
+        "halves_of_product_rate": flops / halves / product,
         "square_of_product_rate": flops / square / product,
         "ceiling": 2 * flops / (solve + square) / product,
     }

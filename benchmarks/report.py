@@ -99,10 +99,11 @@ def main() -> None:
                 ],
             ),
             drift=table(
-                ["N", "σ²", "bound", "variance", "mean", "smallest eigenvalue"],
+                ["N", "calls", "σ²", "bound", "variance", "mean", "smallest eigenvalue"],
                 [
                     [
                         f"{r['N']:,}",
+                        {"one": "one for all", "each": "one each"}[r["calls"]],
                         f"{r['noise']:.0e}",
                         *(
                             f"{r[key]:.0e}"

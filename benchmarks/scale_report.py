@@ -76,13 +76,14 @@ def cluster(results: dict[str, Any]) -> str:
         ],
     )
     ahead = table(
-        ["rows", "workers", "seconds", "computing", "scheduling", "reduction"],
+        ["rows", "workers", "seconds", "computing", "scheduling", "reduction", "MB moved"],
         [
             [
                 f"{r['rows']:.0e}",
                 str(r["workers"]),
                 f"{r['seconds']:,.1f}",
                 *(f"{r[part]:.0%}" for part in ("computing", "scheduling", "reduction")),
+                f"{r['moved_MB']:,.0f}",
             ]
             for r in results["predicted"]
         ],
@@ -103,7 +104,8 @@ def cluster(results: dict[str, Any]) -> str:
         "These are predictions, not measurements: nobody here has 256 workers, and the network of "
         "a cluster is slower than that of one machine. What they show is where the bottleneck "
         "moves: for few rows a worker, to the scheduler, which handles one part after the other. "
-        "Parts of several million rows keep it away."
+        "Parts of several million rows keep it away. *MB moved* are sums to their adders, in both "
+        "passes, and θ with its factors to every worker; no rows are."
     )
 
 

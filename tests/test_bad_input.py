@@ -192,9 +192,6 @@ def test_moves_that_make_no_sense() -> None:
         f.move(MODEL.replace(inducing=[[0.0]]))
     with pytest.raises(ValueError, match="cannot move"):
         f.move(MODEL.replace(approximation=srgp.FITC()))
-    fitc = MODEL.replace(approximation=srgp.FITC())
-    with pytest.raises(ValueError, match="in the sums"):
-        srgp.move(srgp.summarise(fitc, P.X, P.y), fitc, fitc.replace(noise=1.0))
     with pytest.raises(ValueError, match="outputs of shape"):
         f.update(P.X, np.stack([P.y, P.y], 1))
 

@@ -219,14 +219,20 @@ def test_a_step_of_another_shape_is_refused(tmp_path: Path) -> None:
 # -- the command, killed ----------------------------------------------------------------------
 
 
+# Rows, options, and after how many kept steps it is stopped, the last time by Ctrl-C.
+FITS = {
+    "srgp": (600, ("--learner", "srgp", "--batch-size", "100", "--epochs", "100"), (1, 9, 24, 30)),
+    "auto": (5000, (), (0, 5, 10)),  # so many rows that a sample comes first
+}
+
+
 def steps(folder: Path) -> int:
-    return len(list(folder.glob("*.step"))) if folder.exists() else 0
+    return len(list(folder.glob("*.step"))) if folder.exists() else -1
 
 
 def start_fit(here: Path, output: str, *words: str) -> "subprocess.Popen[str]":
     program = str(Path(sys.executable).parent / "srgp")
-    command = [program, "fit", "train.csv", "--target", "y", "-m", "8"]
-    command += ["--learner", "srgp", "--batch-size", "100", "--epochs", "100", "-o", output, *words]
+    command = [program, "fit", "train.csv", "--target", "y", "-m", "8", "-o", output, *words]
     return subprocess.Popen(
         command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -246,19 +252,25 @@ def finish(process: "subprocess.Popen[str]") -> None:
     assert process.returncode == 0, told
 
 
-def test_the_command_killed_at_several_moments(tmp_path: Path) -> None:
-    pd.DataFrame({"x": X[:, 0], "y": y}).to_csv(tmp_path / "train.csv", index=False)
-    finish(start_fit(tmp_path, "whole.srgp"))
+@pytest.mark.parametrize("learner", FITS)
+def test_the_command_killed_at_several_moments(learner: str, tmp_path: Path) -> None:
+    rows, chosen, (*killed, interrupted) = FITS[learner]
+    draw = np.random.default_rng(0)
+    x = draw.uniform(0, 6, rows)
+    data = pd.DataFrame({"x": x, "y": np.sin(x) + 0.1 * draw.normal(size=rows)})
+    data.to_csv(tmp_path / "train.csv", index=False)
+    finish(start_fit(tmp_path, "whole.srgp", *chosen))
     folder = tmp_path / "kept"
-    resume = ("--checkpoint", "kept")
-    for count in (1, 9, 24):
+    resume = (*chosen, "--checkpoint", "kept")
+    for count in killed:
         process = start_fit(tmp_path, "m.srgp", *resume)
         stop_after(process, folder, count, signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
         assert steps(folder) >= count
+        assert count > 0 or steps(folder) <= 1  # what the job is
         assert not (tmp_path / "m.srgp").exists()
     process = start_fit(tmp_path, "m.srgp", *resume)
-    told = stop_after(process, folder, 30, signal.SIGINT)
+    told = stop_after(process, folder, interrupted, signal.SIGINT)
     assert process.returncode == 130
     assert "the same command goes on from kept" in told
     finish(start_fit(tmp_path, "m.srgp", *resume))

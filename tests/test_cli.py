@@ -21,9 +21,8 @@ from srgp.cli import (
     shows,  # noqa: F401 - adds its commands
 )
 from srgp.cli.commands import app
-from srgp.cli.screen import Pace, Reading, comparison, progress_line, telling, watching
+from srgp.cli.screen import comparison
 from srgp.cli.words import said
-from srgp.learners import Record
 from srgp.regressor import choices
 from srgp.tables import Table, write_table
 
@@ -235,6 +234,30 @@ def test_options_of_other_learners_are_told_to_be_left_aside(folder: Path, tmp_p
     assert run(*fit, *given, "--learner", "srgp").stderr == ""
 
 
+def test_columns_approximation_and_noise_are_as_asked_for(tmp_path: Path) -> None:
+    model, csv = tmp_path / "m.srgp", tmp_path / "d.csv"
+    data = table(200).assign(w=lambda d: 1.0 + (d.a > 3.0), other=5.0)
+    data.to_csv(csv, index=False)
+    asked = ("--features", "b,a", "--weight", "w", "--approximation", "fitc")
+    run("fit", csv, "--target", "y", *asked, "-m", 8, "--learner", "exact", "-o", model)
+    est = SparseGPRegressor(n_inducing=8, approximation="fitc", learner="exact")
+    plain = est.fit_source(Table(csv, "y", ["b", "a"])).bound_
+    est.fit_source(Table(csv, "y", ["b", "a"], "w"))
+    found = SparseGPRegressor.load(model)
+    assert found.feature_names_in_.tolist() == ["b", "a"]
+    assert repr(found.model_.approximation) == "FITC()"
+    assert found.bound_ == est.bound_ != plain
+    for words, noise in (((), True), (("--no-noise",), False)):
+        run("predict", model, csv, *words, "-o", tmp_path / "p.csv")
+        deviation = est.predict(data[["b", "a"]], return_std=True, include_noise=noise)[1]
+        # Two routes to the same bits, but for the digits of the file.
+        written = pd.read_csv(tmp_path / "p.csv")["deviation"]
+        np.testing.assert_allclose(written, deviation, rtol=1e-12)
+    run("update", model, csv, "--weight", "w", "-o", model)
+    est.partial_fit_source(Table(csv, "y", ["b", "a"], "w"))
+    assert SparseGPRegressor.load(model).bound_ == est.bound_
+
+
 def test_info(folder: Path) -> None:
     told = json.loads(run("info", folder / "m.srgp", "--json").stdout)
     assert told["features"] == ["a", "b"]
@@ -262,17 +285,6 @@ def test_the_users_names_are_shown_as_they_are(folder: Path, tmp_path: Path) -> 
     table(20).rename(columns=names).assign(word="w").to_csv(tmp_path / "w.csv", index=False)
     words = ("fit", tmp_path / "w.csv", "--target", names["y"], "-o", tmp_path / "m.srgp")
     assert "--features 'flow [/s],[kW]'" in run(*words, code=2).stderr
-
-
-def test_progress_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr(
-        "rich.progress.Progress.stop",
-        lambda bar: shown.append(str(bar.columns[1](bar.tasks[0]))),  # type: ignore[attr-defined]
-    )
-    with telling("reproducing") as tell:
-        tell("[/s] of x[red]")
-    assert shown == ["reproducing: [/s] of x[red]"]
 
 
 @pytest.mark.parametrize("keep", ["all", "mean", "a,deviation"])
@@ -613,36 +625,6 @@ def test_an_interruption_of_the_imports_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "srgp: interrupted; nothing was written.\n"
-
-
-def test_the_progress_of_a_fit_fits_into_80_columns() -> None:
-    pace, shown = Pace(), ""
-    for i in range(1, 31):  # ten times slower after the first third
-        seconds = 5.0 * i if i <= 10 else 50.0 + 50.0 * (i - 10)
-        record = Record(seconds, 12.5 * i, -123_456_789.0, None, None, 0.1, 0, i / 30)
-        shown = f"{progress_line(record, 10_000_000)} 0:00:00 {pace.left(record)}"
-        assert 10 + 1 + len(shown) <= 80  # the bar, and a space
-    assert shown.endswith("≤ 0:00")
-
-
-def test_reading_before_learning_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table().to_csv(tmp_path / "d.csv", index=False)
-    data = Table(tmp_path / "d.csv", "y")
-    reading = Reading(data)
-    assert str(reading) == "reading and starting values"
-    data.count()
-    assert re.fullmatch(r"starting: 300 rows read, [\d,]+ rows/s", str(reading))
-    data.rows_read = 1_234_567_890
-    assert 10 + 1 + len(f"{reading} 0:00:00 ") <= 80
-    shown: list[str] = []
-    monkeypatch.setattr(
-        "rich.progress.Progress.stop",
-        lambda bar: shown.append(str(bar.columns[1](bar.tasks[0]))),  # type: ignore[attr-defined]
-    )
-    data = Table(tmp_path / "d.csv", "y")
-    with watching(data, data, quiet=True):
-        pass
-    assert shown[0].startswith("starting: 300 rows read")
 
 
 @pytest.mark.parametrize("command", ["fit", "update", "predict"])

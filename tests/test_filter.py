@@ -97,6 +97,17 @@ def test_update_leaves_the_old_filter_as_it_was() -> None:
     assert before[1] == f.log_bound
 
 
+def test_a_factor_of_one_forgets_nothing() -> None:
+    """Not even digits: at tiny noise the square of the root has too few of them."""
+    p = problem()
+    model = srgp.Model(k.SE(lengthscales=2.0), 1e-12, p.R)
+    f = srgp.Filter.start(model).update(p.X, p.y)
+    for towards in ("less data", "prior"):
+        np.testing.assert_array_equal(f.forget(1.0, towards).predict(p.Xs), f.predict(p.Xs))
+        near = f.forget(1.0 - 1e-12, towards).predict(p.Xs)
+        assert np.isfinite(near).all()
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.999, 0.5, 0.01])
 def test_both_ways_to_forget(factor: float) -> None:
     p = problem()
@@ -128,19 +139,54 @@ def test_moving_changes_the_noise_too_where_it_is_known() -> None:
     np.testing.assert_allclose(moved.predict(p.Xs), afresh.predict(p.Xs), rtol=0, atol=1e-9)
 
 
-def test_stays_definite_and_exact_over_a_million_single_updates() -> None:
+@pytest.mark.parametrize("model_name", [name for name in MODELS if MODELS[name][0] != srgp.VFE()])
+def test_moving_to_another_noise_keeps_that_of_rows_where_it_is_in_their_weight(
+    model_name: str,
+) -> None:
+    """Then these rows were learned with their old noise, and the next ones with the new."""
+    p = problem()
+    model = srgp.Model(KERNELS["SE"][0], p.noise, p.R, MODELS[model_name][0])
+    louder = model.replace(noise=1.0)
+    s = srgp.summarise(model, p.X[:28], p.y[:28])
+    by_sums = srgp.move(s, model, louder) + srgp.summarise(louder, p.X[28:], p.y[28:])
+    f = srgp.Filter.start(model).update(p.X[:28], p.y[:28]).move(louder)
+    f = f.update(p.X[28:], p.y[28:])
+    found = srgp.posterior(louder, by_sums).predict(p.Xs)
+    np.testing.assert_allclose(f.predict(p.Xs), found, rtol=0, atol=1e-9)
+    if model.approximation.noise_free:
+        expected = srgp.summarise(louder, p.X, p.y)
+    else:
+        both = s.sums, srgp.summarise(louder, p.X[28:], p.y[28:]).sums
+        added = type(s.sums)(*map(np.add, *both))
+        expected = srgp.Statistics(added, louder.fingerprint)
+    np.testing.assert_allclose(
+        found, srgp.posterior(louder, expected).predict(p.Xs), rtol=0, atol=1e-9
+    )
+
+
+def one_by_one(f: srgp.Filter, X: np.ndarray, y: np.ndarray) -> srgp.Filter:
+    for x_k, y_k in zip(X, y, strict=True):
+        f = f.update(x_k, y_k)
+    return f
+
+
+@pytest.mark.parametrize(
+    ("N", "learn"),
+    [(1_000_000, srgp.Filter.update), (100_000, one_by_one)],
+    ids=["in one call", "a call each"],
+)
+def test_stays_definite_and_exact_over_many_single_updates(N: int, learn: Any) -> None:
     """Drift against the batch answer, at a noise level that would break the plain covariance form.
 
     Rounding of 1e6 steps, eps·√1e6 ≈ 2e-13, is amplified by the posterior's spread of scales (from
     1, where no data are, down to √(σ²/N) = 1e-5): 1e-6 of a posterior deviation is the bar.
     """
     rng = np.random.default_rng(0)
-    N = 1_000_000
     X = rng.uniform(0, 1, (N, 1))
     y = np.sin(12 * X[:, 0]) + 0.01 * rng.normal(size=N)
     R = np.linspace(0, 1.5, 12)[:, None]  # the last third sees no data: prior beside certainty
     model = srgp.Model(k.Matern32(lengthscales=0.3), 1e-4, R)
-    f = srgp.Filter.start(model).update(X, y)
+    f = learn(srgp.Filter.start(model), X, y)
     s = srgp.summarise(model, X, y)
     assert f.log_bound == pytest.approx(srgp.log_bound(model, s), rel=1e-9)
     Xs = np.linspace(0, 1.5, 50)[:, None]

@@ -22,6 +22,7 @@ import srgp
 from srgp import collapsed, gradient, sensitivity, slopes
 from srgp import kernels as k
 from srgp.compiled import quick_jit
+from srgp.differentiated import differentiated
 from srgp.kernels.stationary import is_stationary
 from srgp.moments import se_products
 from srgp.sources import as_source
@@ -380,9 +381,7 @@ def test_all_routes_agree(model_name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(gradient, "PULLS_DIRECTLY", 0.0)
     _, twice_whitened_at = srgp.value_and_grad(model, data)
     assert_close(at, twice_whitened_at, 1e-9)
-    value, differentiated_at = gradient._differentiated(
-        jax.tree.map(jnp.asarray, model), as_source(data), 64
-    )
+    value, differentiated_at = differentiated(jax.tree.map(jnp.asarray, model), as_source(data), 64)
     assert value == pytest.approx(whitened, rel=1e-11)
     assert_close(at, differentiated_at, 1e-9)
 

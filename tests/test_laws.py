@@ -35,6 +35,42 @@ def assert_same(model: srgp.Model, s: srgp.Statistics, t: srgp.Statistics) -> No
         np.testing.assert_allclose(found, expected, rtol=RTOL, atol=RTOL)
 
 
+@models
+@pytest.mark.parametrize("kernel_name", KERNELS)
+def test_laws_of_every_model_with_every_kernel(model_name: str, kernel_name: str) -> None:
+    """Batching, order, merging, unlearning, weights of zero, and Kalman = information form."""
+    p = problem(N=42)
+    model = make(model_name, p, kernel_name)
+    rows = np.split(np.arange(42), [14, 28])  # multiples of PITC's block
+    whole = srgp.summarise(model, p.X, p.y)
+    parts = [srgp.summarise(model, p.X[r], p.y[r]) for r in rows]
+    assert_same(model, sum(parts[::-1]), whole)
+    assert_same(model, whole - parts[1], parts[0] + parts[2])
+    order = np.concatenate([rows[2], rows[0], rows[1]])
+    assert_same(model, srgp.summarise(model, p.X[order], p.y[order]), whole)
+    absent = np.where(np.arange(42) < 28, 1.0, 0.0)
+    assert_same(model, srgp.summarise(model, p.X, p.y, absent), parts[0] + parts[1])
+    f = srgp.Filter.start(model)
+    for r in rows:
+        f = f.update(p.X[r], p.y[r])
+    assert f.log_bound == pytest.approx(srgp.log_bound(model, whole), rel=RTOL)
+    expected = srgp.posterior(model, whole).predict(p.Xs)
+    np.testing.assert_allclose(f.predict(p.Xs), expected, rtol=RTOL, atol=RTOL)
+
+
+@pytest.mark.parametrize("kernel_name", KERNELS)
+def test_single_samples_of_every_kernel(kernel_name: str) -> None:
+    p = problem(N=20)
+    model = make("PEP(0.5)", p, kernel_name)
+    f = srgp.Filter.start(model)
+    for x_k, y_k, weight in zip(p.X, p.y, p.weights, strict=True):
+        f = f.update(x_k, y_k, weight)
+    s = srgp.summarise(model, p.X, p.y, p.weights)
+    assert f.log_bound == pytest.approx(srgp.log_bound(model, s), rel=RTOL)
+    expected = srgp.posterior(model, s).predict(p.Xs)
+    np.testing.assert_allclose(f.predict(p.Xs), expected, rtol=RTOL, atol=RTOL)
+
+
 @batch_free
 @law
 @given(seed=seeds, cuts=st.sets(st.integers(1, 39), max_size=8))
@@ -118,10 +154,13 @@ def test_a_weight_is_a_precision(model_name: str) -> None:
     assert srgp.log_bound(model, s) == pytest.approx(srgp.log_bound(twin, t), rel=RTOL)
 
 
-@models
-def test_inducing_at_the_data_is_the_full_gp(model_name: str) -> None:
+@pytest.mark.parametrize(
+    ("model_name", "kernel_name"),
+    [(name, "Matern32") for name in MODELS] + [("VFE", name) for name in KERNELS],
+)
+def test_inducing_at_the_data_is_the_full_gp(model_name: str, kernel_name: str) -> None:
     p = problem(N=25)
-    kernel = KERNELS["Matern32"][0]
+    kernel = KERNELS[kernel_name][0]
     model = srgp.Model(kernel, p.noise, p.X, MODELS[model_name][0])
     s = srgp.summarise(model, p.X, p.y)
     full = srgp.FullGP(kernel, p.noise, p.X, p.y)

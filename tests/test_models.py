@@ -70,10 +70,11 @@ def test_posterior_of_the_inducing_outputs() -> None:
     np.testing.assert_allclose(post.covariance(p.R), cov, rtol=1e-8, atol=1e-11)
 
 
+@pytest.mark.parametrize("kernel_name", KERNELS)
 @pytest.mark.parametrize(("alpha", "other"), [(0.0, srgp.VFE()), (1.0, srgp.FITC())])
-def test_the_ends_of_pep(alpha: float, other: srgp.VFE | srgp.FITC) -> None:
+def test_the_ends_of_pep(alpha: float, other: srgp.VFE | srgp.FITC, kernel_name: str) -> None:
     p = problem(seed=3)
-    model = srgp.Model(KERNELS["SE"][0], p.noise, p.R, srgp.PEP(alpha=alpha))
+    model = srgp.Model(KERNELS[kernel_name][0], p.noise, p.R, srgp.PEP(alpha=alpha))
     twin = model.replace(approximation=other)
     s, t = srgp.summarise(model, p.X, p.y), srgp.summarise(twin, p.X, p.y)
     assert srgp.log_bound(model, s) == pytest.approx(srgp.log_bound(twin, t), rel=1e-14)

@@ -60,6 +60,7 @@ LAYERS = [
     "collapsed",
     "sensitivity",
     "propagation",
+    "differentiated",
     "gradient",
     "learners",
     "onepass",

@@ -44,6 +44,24 @@ def data(N: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, 500.0 + 20.0 * np.sin(X[:, 0]) + 5e3 * X[:, 1] + rng.normal(size=N)
 
 
+def test_after_transformers_that_hand_on_data_frames() -> None:
+    X, y = data()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    for kind in ("pandas", "polars"):
+        pipe = make_pipeline(StandardScaler(), SparseGPRegressor(n_inducing=10, learner=FEW))
+        pipe.set_output(transform=kind).fit(frame, y)
+        assert pipe[-1].feature_names_in_.tolist() == ["a", "b"]
+        assert pipe.score(frame, y) > 0.9
+
+
+def test_is_shown_as_it_was_made(fitted: SparseGPRegressor) -> None:
+    assert repr(SparseGPRegressor(n_inducing=20)) == "SparseGPRegressor(n_inducing=20)"
+    for est in (fitted, SparseGPRegressor(n_inducing=20)):
+        page = est._repr_html_()
+        assert "SparseGPRegressor" in page
+        assert "n_inducing" in page
+
+
 @pytest.fixture(scope="module")
 def fitted() -> SparseGPRegressor:
     return SparseGPRegressor(n_inducing=20).fit(*data())

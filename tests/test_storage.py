@@ -7,10 +7,12 @@ import json
 import math
 import os
 import pickle
+import signal
 import stat
 import string
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from problems import KERNELS, MODELS, problem
 import srgp
 from srgp import kernels as k
 from srgp import storage
+from srgp.atomic import ABANDONED, replacing
 from srgp.kernels.describing import describe
 from srgp.learners import History, Record
 from srgp.storage import files
@@ -478,6 +481,73 @@ def test_content_that_makes_no_model_is_refused(
         storage.read(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about["settings"]["parameters"].update(novel=1), "argument 'novel'"),
+        (lambda about: about["settings"].update(parameters=[1]), "'list' object"),
+        (
+            lambda about: about["settings"]["parameters"]["learner"].update(learner="Newton"),
+            "'Newton'",
+        ),
+        (
+            lambda about: about["settings"]["parameters"]["learner"]["settings"].update(novel=1),
+            "argument 'novel'",
+        ),
+        (lambda about: about["settings"].pop("weight_seen"), "'weight_seen'"),
+        (lambda about: about["settings"].update(weight_seen="many"), "'many'"),
+        (lambda about: about["settings"].update(streams=[1]), "'list' object"),
+        (lambda about: about["scaler"].pop("x_centre"), "'x_centre'"),
+    ],
+)
+def test_content_that_makes_no_regressor_is_refused(
+    change: Callable[[dict[str, Any]], Any], message: str, path: Path
+) -> None:
+    """As a later version may write it, in the same format."""
+    path.write_bytes((GOLDEN / "regressor-v1.srgp").read_bytes())
+
+    def later(record: dict[str, Any]) -> None:
+        record["about"]["version"] = "9.8.7"
+        change(record["about"])
+
+    rewrite(path, lambda record: None)
+    srgp.SparseGPRegressor.load(path)  # nothing but the change is refused
+    rewrite(path, later)
+    with pytest.raises(ValueError, match=r"model\.srgp cannot be read: ") as refused:
+        srgp.SparseGPRegressor.load(path)
+    assert message in str(refused.value)
+    assert "written by srgp 9.8.7" in str(refused.value)
+
+
+def test_a_model_alone_is_no_regressor() -> None:
+    with pytest.raises(ValueError, match=r"model-v1\.srgp holds a model, but no regressor"):
+        srgp.SparseGPRegressor.load(GOLDEN / "model-v1.srgp")
+
+
+def damaged(raw: bytes, rng: np.random.Generator) -> bytes:
+    """Cut off, or with some bits flipped, or both."""
+    changed = bytearray(raw)
+    kind = rng.integers(3)
+    for position in rng.integers(len(raw), size=rng.integers(1, 4)) if kind < 2 else ():
+        changed[position] ^= 1 << int(rng.integers(8))
+    if kind > 0:
+        del changed[rng.integers(len(raw)) :]
+    return bytes(changed)
+
+
+def test_a_regressor_that_was_damaged_anywhere_is_refused(path: Path) -> None:
+    raw, rng = (GOLDEN / "regressor-v1.srgp").read_bytes(), np.random.default_rng(0)
+    for _ in range(600):
+        changed = damaged(raw, rng)
+        if changed == raw:  # the same bit twice
+            continue
+        path.write_bytes(changed)
+        with pytest.raises(
+            ValueError, match=r"model\.srgp .*: (check|copy|restore|upgrade|read it with)"
+        ):
+            srgp.SparseGPRegressor.load(path)
+
+
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -503,6 +573,36 @@ def test_a_crash_leaves_the_old_file_and_nothing_else(
     storage.write(path, storage.Saved(model.replace(noise=0.2)))
     assert list(path.parent.iterdir()) == [path]
     assert storage.read(path).model.noise == 0.2
+
+
+def test_what_a_killed_writer_left_is_removed_later(path: Path) -> None:
+    """But not what another one is writing at this moment."""
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from srgp.atomic import replacing\n"
+        "with replacing(sys.argv[1]) as temporary:\n"
+        "    temporary.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = path.parent.iterdir()
+    others = [
+        path.with_name(f".{name}") for name in ("other.srgp.0123abcd.tmp", f"{path.name}.tmp")
+    ]
+    for other in others:
+        other.write_text("of something else")
+    with replacing(path) as slow:
+        slow.write_text("slow")
+        small(path)
+        assert left.exists()  # its writer may be alive
+        for old in (left, *others):
+            os.utime(old, (0.0, time.time() - 2.0 * ABANDONED))
+        raw = small(path)
+        assert not left.exists()
+        assert path.read_bytes() == raw
+    assert path.read_text() == "slow"
+    assert sorted(path.parent.iterdir()) == sorted([path, *others])
 
 
 def test_the_content_is_on_the_disk_before_it_has_its_name(

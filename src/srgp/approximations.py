@@ -109,6 +109,8 @@ def unexplained(
 class SoR(Approximation):
     """Subset of regressors (DIC): the weights are all there is. Overconfident far from the data.
 
+        V̄ = 0,  V_* = 0,  a = 0
+
     >>> import srgp
     >>> srgp.SoR()
     SoR()
@@ -121,6 +123,8 @@ class SoR(Approximation):
 class DTC(Approximation):
     """Deterministic training conditional: SoR's posterior with honest predictive variance.
 
+        V̄ = 0,  V_* = D_*,  a = 0
+
     >>> import srgp
     >>> srgp.DTC()
     DTC()
@@ -130,7 +134,9 @@ class DTC(Approximation):
 
 
 class FITC(Approximation):
-    """Fully independent training conditional: V̄ = Diag d, input-dependent noise.
+    """Fully independent training conditional: noise that depends on the input.
+
+        V̄ = Diag d,  V_* = D_*,  a = 0
 
     >>> import srgp
     >>> srgp.FITC()
@@ -144,6 +150,8 @@ class FITC(Approximation):
 class FIC(FITC):
     """Fully independent conditional: FITC whose predictions, too, are independent given u.
 
+        V̄ = Diag d,  V_* = Diag d_*,  a = 0
+
     >>> import srgp
     >>> srgp.FIC()
     FIC()
@@ -154,6 +162,8 @@ class FIC(FITC):
 
 class VFE(Approximation):
     """Variational free energy: a lower bound of the full GP's log marginal likelihood.
+
+        V̄ = 0,  V_* = D_*,  a = Σ d_i / 2s_i
 
     >>> import srgp
     >>> srgp.VFE()
@@ -169,6 +179,8 @@ class VFE(Approximation):
 
 class TighterVFE(Approximation):
     """VFE's posterior with a tighter lower bound (Titsias 2025; Bui, Ashman and Turner 2025).
+
+        V̄ = 0,  V_* = D_*,  a = ½ Σ log(1 + d_i/s_i)
 
     Its regulariser is not proportional to 1/σ², so the sums belong to one noise variance.
 
@@ -187,6 +199,8 @@ class TighterVFE(Approximation):
 @dataclasses.dataclass(frozen=True)
 class PEP(Approximation):
     """Power expectation propagation: α = 0 is VFE, α = 1 is FITC, and all between.
+
+        V̄ = α Diag d,  V_* = D_*,  a = (1−α)/2α Σ log(1 + α d_i/s_i)
 
     >>> import srgp
     >>> srgp.PEP(alpha=0.5)
@@ -220,6 +234,8 @@ class PEP(Approximation):
 @dataclasses.dataclass(frozen=True)
 class PITC(Approximation):
     """Partially independent training conditional: rows of one block keep their joint covariance.
+
+        V̄ = blocks of D,  V_* = D_*,  a = 0
 
     Blocks are consecutive rows of each batch handed in, `block_size` at a time; so a batch of at
     most `block_size` rows is one block, as in the paper, and one sample at a time is FITC. Alone

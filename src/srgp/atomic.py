@@ -3,10 +3,13 @@
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+ABANDONED = 3600.0  # seconds without a write: whoever made a temporary file has died
 
 
 @contextlib.contextmanager
@@ -14,6 +17,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A file to write, beside `path`, whose place it takes when nothing went wrong.
 
     Until then an old file of that name stays as it was. What the system refuses is told of `path`.
+    What a writer of the same file left behind that was killed is removed, an hour later or more.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -43,6 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     # The new name, too, is on the disk only when the folder is; not every system can do that.
     with contextlib.suppress(OSError):
         _to_disk(target.parent)
+    _remove_abandoned(target)
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
@@ -69,6 +74,17 @@ def unwritable(path: str | os.PathLike[str], error: OSError) -> OSError:
     told = type(error)(f"{os.fspath(path)} could not be written ({why}): {mend}, then try again.")
     told.errno = error.errno
     return told
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what killed writers left; others may be writing, here or on another machine."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError):
+        now = target.stat().st_mtime  # by the clock of the disk, which dates the others as well
+        with os.scandir(target.parent) as entries:
+            for entry in entries:
+                if name.fullmatch(entry.name) and now - entry.stat().st_mtime > ABANDONED:
+                    os.unlink(entry.path)
 
 
 def _to_disk(path: Path) -> None:

@@ -81,7 +81,9 @@ def terms(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[Arra
 
 @double
 def bound_terms(model: Model, statistics: Statistics) -> BoundTerms:
-    """The named parts of the bound.
+    """The named parts of the bound, each counted over all outputs.
+
+        −½ n log 2π,   −½ log|V|,   −½ log|I + A|,   −½ (c − bᵀ(I + A)⁻¹b),   −a
 
     >>> import srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
@@ -97,6 +99,8 @@ def bound_terms(model: Model, statistics: Statistics) -> BoundTerms:
 
 def log_bound(model: Model, statistics: Statistics) -> float:
     """Log marginal likelihood of the data, or the model's bound of it, from their statistics.
+
+        Ψ = −½ [n log 2π + log|V| + log|I + A| + c − bᵀ(I + A)⁻¹b] − a         (paper: eq. 4, 5)
 
     >>> import srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])

@@ -68,7 +68,13 @@ class Filter(OnDevice):
     @classmethod
     @double
     def start(cls, model: Model, statistics: Statistics | None = None) -> Self:
-        """A filter that has seen nothing, or what `statistics` sum up."""
+        """A filter that has seen nothing, or what `statistics` sum up.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> srgp.Filter.start(model, srgp.summarise(model, [[0.0]], [1.0])).n
+        1.0
+        """
         M = len(model.inducing)
         if statistics is None:
             return cls(model, State(jnp.zeros(M), jnp.eye(M), jnp.zeros(()), jnp.zeros(())))
@@ -84,6 +90,13 @@ class Filter(OnDevice):
             ψ = log N(r; 0, s) − a
 
         (paper: eq. 16, 23) row by row, with Σ = SSᵀ carried as its root S (Potter's form).
+
+        >>> import srgp
+        >>> f = srgp.Filter.start(srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]]))
+        >>> f.update([0.0], 1.0).predict([[0.0]])
+        (array([0.5]), array([0.5]))
+        >>> f.update([[0.0], [0.0]], [1.0, 1.0]).n
+        2.0
         """
         if np.ndim(X) == 1 and np.ndim(y) == 0:
             return self._update_one(X, y, 1.0 if sample_weight is None else sample_weight)
@@ -198,7 +211,13 @@ class Filter(OnDevice):
         return Posterior(self.model, self.state.mean, self.state.root)
 
     def predict(self, X: ArrayLike, noise: bool | float = False) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance at X (A, D), as `Posterior.predict`."""
+        """Mean and variance at X (A, D), as `Posterior.predict`.
+
+        >>> import srgp
+        >>> f = srgp.Filter.start(srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]]))
+        >>> f.predict([[0.0]], noise=True)
+        (array([0.]), array([2.]))
+        """
         return self.posterior.predict(X, noise)
 
     @double
@@ -224,6 +243,8 @@ class Filter(OnDevice):
         rules = {"less data": recursion.forget_data, "prior": recursion.forget_towards_prior}
         if towards not in tuple(rules):
             raise ValueError(f"towards must be 'less data' or 'prior', got {towards!r}.")
+        if factor == 1.0:  # squaring the root would cost half of its digits for nothing
+            return self
         return self._at(rules[towards](self.state, factor))
 
     @double

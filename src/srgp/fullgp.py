@@ -81,7 +81,13 @@ class FullGP:
     @property
     @double
     def log_likelihood(self) -> float:
-        """log p(y), summed over outputs."""
+        """log p(y) = log N(y; 0, K_XX + S), summed over outputs.
+
+        >>> import srgp
+        >>> gp = srgp.FullGP(srgp.kernels.SE(), 1.0, [[0.0]], [1.0])
+        >>> round(gp.log_likelihood, 4)  # log N(1; 0, 2)
+        -1.5155
+        """
         L, projected = self._factor
         outputs = projected.size // len(self.X)
         constant = len(self.X) * np.log(2.0 * np.pi)
@@ -94,6 +100,10 @@ class FullGP:
 
         noise=False: of the latent f; noise=True: of a new measurement y, with σ²; a number: of one
         with this noise variance.
+
+        >>> import srgp
+        >>> srgp.FullGP(srgp.kernels.SE(), 1.0, [[0.0]], [1.0]).predict([[0.0]], noise=True)
+        (array([0.5]), array([1.5]))
         """
         added = as_added(noise, self.noise)
         X = as_inputs(X, columns=self.X.shape[1])
@@ -109,7 +119,14 @@ class FullGP:
 
     @double
     def covariance(self, X: ArrayLike, noise: bool | float = False) -> np.ndarray:
-        """Joint covariance (A, A) at X (A, D). noise: as for `predict`."""
+        """Joint covariance (A, A) at X (A, D). noise: as for `predict`.
+
+        >>> import srgp
+        >>> gp = srgp.FullGP(srgp.kernels.SE(), 1.0, [[0.0]], [1.0])
+        >>> gp.covariance([[0.0], [9.0]]).round(3) + 0.0
+        array([[0.5, 0. ],
+               [0. , 1. ]])
+        """
         added = as_added(noise, self.noise)
         X = as_inputs(X, columns=self.X.shape[1])
         half = np.asarray(_predict(self.kernel, self.X, *self._factor, X)[1])
@@ -119,7 +136,12 @@ class FullGP:
     def sample(
         self, key: Seed, X: ArrayLike, n: int = 1, noise: bool | float = False
     ) -> np.ndarray:
-        """n joint draws at X: shape (n, A), or (n, A, Q). noise: as for `predict`."""
+        """n joint draws at X: shape (n, A), or (n, A, Q). noise: as for `predict`.
+
+        >>> import srgp
+        >>> srgp.FullGP(srgp.kernels.SE(), 1.0, [[0.0]], [1.0]).sample(0, [[0.0], [2.0]], 3).shape
+        (3, 2)
+        """
         n = as_count(n, "n")
         X = as_inputs(X, columns=self.X.shape[1])
         mean = _predict(self.kernel, self.X, *self._factor, X)[0]

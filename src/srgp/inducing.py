@@ -62,6 +62,7 @@ def kmeans(X: ArrayLike, n_inducing: int, seed: int = 0) -> np.ndarray:
     array([ 0., 10., 20.])
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
+    from threadpoolctl import threadpool_limits
 
     X = as_inputs(X)
     start = random(X, n_inducing, seed)  # also finds out whether there are M distinct rows
@@ -73,7 +74,10 @@ def kmeans(X: ArrayLike, n_inducing: int, seed: int = 0) -> np.ndarray:
         clusters = MiniBatchKMeans(
             len(start), n_init=1, random_state=seed, batch_size=max(4096, 4 * len(start))
         )
-    return np.asarray(clusters.fit(scaled).cluster_centers_ * spread + centre)
+    # One thread: those of several are added up in the order in which they come to an end.
+    with threadpool_limits(1, user_api="openmp"):
+        centres = clusters.fit(scaled).cluster_centers_
+    return np.asarray(centres * spread + centre)
 
 
 @double

@@ -81,8 +81,8 @@ def cholesky(
 ) -> tuple[Float[jax.Array, "M M"], Float[jax.Array, ""]]:
     """Lower Cholesky factor of K + jitter·Diag(shift), and the jitter: the least needed, often 0.
 
-    A squared pivot below M·eps of its diagonal entry is rounding error, not information, so a
-    factor holding one counts as failed. Then the jitter starts at that level and grows tenfold. The
+    A squared pivot below ½·M·eps of its diagonal entry is rounding error, not information, so a
+    factor holding one counts as failed. Then the jitter starts at M·eps and grows tenfold. The
     search is not differentiated; the factorisation is.
     """
     least = len(K) * EPS

@@ -20,8 +20,9 @@ def move(statistics: Statistics, old: Model, new: Model) -> Statistics:
     inputs R′ the best prediction of u is Hu′, H = K_RR′K_R′R′⁻¹, so Λ′ = HᵀΛH (Bui, Nguyen, Turner
     2017). Exact where the kernel stays and R′ contains R; otherwise the scatter of u about Hu′ is
     lost, and `srgp.move_loss` tells how much that is.
-    c, log|V| and a are kept, so a VFE bound stays a lower bound when R grows. The noise may change
-    only where the sums do not hold it (SoR, DTC, VFE).
+    c, log|V| and a are kept, so a VFE bound stays a lower bound when R grows. Another σ² is that of
+    all data where the sums do not hold it (SoR, DTC, VFE); in the other models V was a weight of
+    each row, and the rows learned keep theirs.
 
     >>> import srgp
     >>> old = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0], [1.0]])
@@ -104,7 +105,7 @@ def transfer(old: Basis, new: Basis) -> Float[jax.Array, "M M2"]:
 
 
 def noise_ratio(old: Model, new: Model) -> np.ndarray:
-    """What information is multiplied by when σ² changes: only where V = σ²I is it known."""
+    """What information is multiplied by when σ² changes: where V ≠ σ²I, rows keep their weight."""
     return old.noise / new.noise if old.approximation.noise_free else np.ones(())
 
 
@@ -119,9 +120,4 @@ def check_comparable(old: Model, new: Model) -> None:
         raise ValueError(
             f"cannot move from {old.approximation!r} to {new.approximation!r}: they weigh the data "
             "differently. Summarise the data again."
-        )
-    if not old.approximation.noise_free and old.noise != new.noise:
-        raise ValueError(
-            f"{old.approximation!r} has its noise variance {old.noise:g} in the sums, and cannot "
-            f"move to {new.noise:g}. Summarise the data again."
         )

@@ -51,6 +51,12 @@ class Posterior(OnDevice):
 
         noise=False: of the latent f; noise=True: of a new measurement y, with the model's σ²; a
         number: of one with this noise variance.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> post = srgp.posterior(model, srgp.summarise(model, [[0.0]], [1.0]))
+        >>> post.predict([[0.0]], noise=True), post.predict([[0.0]], noise=3.0)[1]
+        ((array([0.5]), array([1.5])), array([3.5]))
         """
         added = as_added(noise, self.model.noise)
         X = self._inputs(X)
@@ -81,6 +87,13 @@ class Posterior(OnDevice):
         """Joint covariance (A, A) of the function, or of new measurements, at X (A, D).
 
         noise: as for `predict`.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> post = srgp.posterior(model, srgp.summarise(model, [[0.0]], [1.0]))
+        >>> post.covariance([[0.0], [9.0]]).round(3) + 0.0
+        array([[0.5, 0. ],
+               [0. , 1. ]])
         """
         return finite(np.array(self._joint(self._inputs(X), noise)[1]), "the covariance")
 
@@ -91,6 +104,12 @@ class Posterior(OnDevice):
         """n joint draws at X: shape (n, A), or (n, A, Q). `key` is an integer seed or a JAX key.
 
         noise: as for `predict`.
+
+        >>> import srgp
+        >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])
+        >>> post = srgp.posterior(model, srgp.summarise(model, [[0.0]], [1.0]))
+        >>> post.sample(0, [[0.0], [2.0]], n=3).shape
+        (3, 2)
         """
         n = as_count(n, "n")
         mean, covariance = self._joint(self._inputs(X), noise)
@@ -175,6 +194,8 @@ class SampledFunctions:
 @double
 def posterior(model: Model, statistics: Statistics) -> Posterior:
     """The posterior of the model given statistics of the data; O(M³), independent of N.
+
+        v | y ~ N( (I + A)⁻¹b, (I + A)⁻¹ ),   v = L⁻¹u the whitened weights       (paper: eq. 15)
 
     >>> import srgp
     >>> model = srgp.Model(srgp.kernels.SE(), noise=1.0, inducing=[[0.0]])

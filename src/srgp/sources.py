@@ -57,7 +57,7 @@ class Spread(Sampled, Protocol):
         ...
 
     def kept(self) -> Any:
-        """The same, for many passes: in memory where there is room."""
+        """The same, for many passes over random batches."""
         ...
 
     def rounds(self, size: int, seed: int) -> Iterator[Any]:
@@ -75,6 +75,10 @@ class Held:
 
     def __init__(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         self.X, self.y, self.w = X, y, w
+
+    def __sizeof__(self) -> int:
+        # What a cluster goes by when it moves data about.
+        return object.__sizeof__(self) + sum(a.nbytes for a in (self.X, self.y, self.w))
 
     def count(self) -> int:
         """How many rows there are."""

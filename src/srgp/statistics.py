@@ -37,6 +37,8 @@ GROUP_ROWS = 2**13
 class Statistics:
     """Additive summary of data under one model: size O(M²), whatever the number of rows.
 
+        A = W V⁻¹ Wᵀ,  b = W V⁻¹ y,  c = yᵀV⁻¹y,  log|V|,  a,  n;   W = L⁻¹ k(R, X),  K_RR = LLᵀ
+
     Add to learn together, subtract to unlearn, multiply by a factor below 1 to forget:
 
     >>> import numpy as np, srgp
@@ -116,6 +118,10 @@ def summarise(
     model: Model, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> Statistics:
     """The statistics of data X (N, D), y (N,) or (N, Q), under `model`; O(NM²), one pass.
+
+        A = Σ W V⁻¹ Wᵀ,  b = Σ W V⁻¹ y,  c = Σ yᵀV⁻¹y,  Σ log|V|,  Σ a,  n     over blocks of rows
+
+    with σ² = 1 in V and a where the model allows it, see `Statistics`. (paper: eq. 15)
 
     sample_weight: w ≥ 0 of shape (N,), the noise variance of row i being σ²/w_i. Weight 2 is not
     the same as two rows: it says that one measurement is twice as precise.

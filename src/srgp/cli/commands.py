@@ -1,6 +1,7 @@
 """The commands, one function each."""
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ import typer
 import srgp
 from srgp.cli import opening
 from srgp.cli.outputs import check_checkpoint, check_output, check_picture, written
-from srgp.cli.screen import check_folder, clean, closing, resumable, tell, terminable, watching
+from srgp.cli.screen import check_folder, clean, closing, resumable, tell, terminable
 
 if TYPE_CHECKING:
     from srgp.regressor import SparseGPRegressor
@@ -98,6 +99,7 @@ def fit(
     """Learn a model from a table and write it to a file."""
     check_output(output)
     from srgp.cli.judging import answers, judged
+    from srgp.cli.progress import watching
     from srgp.regressor import SparseGPRegressor
     from srgp.tables import Table
 
@@ -131,7 +133,7 @@ def fit(
     _save(est, output)
     if kept is not None:
         kept.clear()
-    found = answers(est, held_out or table, SCORED if held_out is None else None)
+    found = answers(est, held_out or table, as_json, SCORED if held_out is None else None)
     closing(
         "fitted",
         {
@@ -170,6 +172,8 @@ def update(
 ) -> None:
     """Add rows to a model, exactly and in one pass, at the parameters it has."""
     check_output(output, [model] if afresh else [])
+    from srgp.cli.progress import counting
+
     est = _loaded(model)
     if afresh:
         est.restart()
@@ -178,7 +182,9 @@ def update(
     before, start = est.n_samples_seen_, time.perf_counter()
     with opening.cluster(scheduler) as client:
         source = opening.spread(table, client)
-        est.partial_fit_source(source)
+        total = table.rows_known() if client is None else None
+        with counting("adding", total, as_json, table):
+            est.partial_fit_source(source)
         seconds, dropped = time.perf_counter() - start, source.dropped
     est.target_names_ = est.target_names_ or table.target_names
     _save(est, output)
@@ -259,6 +265,7 @@ def predict(
 ) -> None:
     """Write mean and deviation for every row of a table."""
     check_output(output, [model])
+    from srgp.cli.progress import counting
     from srgp.tables import write_table
 
     est = _loaded(model)
@@ -266,7 +273,8 @@ def predict(
     check_output(output, table.files())
     kept: Any = "all" if keep == "all" else opening.names(keep) or ()
     start = time.perf_counter()
-    rows = write_table(output, est.predict_source(table, kept, noise))
+    with counting("predicting", table.rows_known(), as_json) as add:
+        rows = write_table(output, _counted(est.predict_source(table, kept, noise), add))
     written.append(str(output))
     seconds = time.perf_counter() - start
     shown: dict[str, Any] = {"file": str(output), "rows": rows, "dropped": table.dropped}
@@ -293,7 +301,7 @@ def evaluate(
     table = opening.rows(est, data, missing, delimiter, target)
     if plot is not None:
         check_output(plot, table.files())
-    found = answers(est, table)
+    found = answers(est, table, as_json)
     if plot is not None:
         picture(plot, found, table.target_names)
     shown = {"model": str(model), **judged(found, table.target_names), "dropped": table.dropped}
@@ -374,6 +382,15 @@ def _loaded(model: Path) -> "SparseGPRegressor":
 def _save(est: "SparseGPRegressor", output: Path) -> None:
     est.save(output)
     written.append(str(output))
+
+
+def _counted(
+    parts: Iterator[dict[str, Any]], add: Callable[[int], None]
+) -> Iterator[dict[str, Any]]:
+    """The same parts; each counts when the next one is asked for."""
+    for part in parts:
+        yield part
+        add(len(next(iter(part.values()))))
 
 
 def _left(rows: int) -> str:

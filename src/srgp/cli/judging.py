@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from srgp.cli.outputs import save_picture
+from srgp.cli.progress import counting
 from srgp.cli.screen import chosen, tell
 from srgp.metrics import scores
 
@@ -19,17 +20,23 @@ Answers: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]  # targets, means
 DRAWN = 20  # targets in a picture, at most
 
 
-def answers(est: "SparseGPRegressor", table: "Table", at_most: int | None = None) -> Answers:
+def answers(
+    est: "SparseGPRegressor", table: "Table", quiet: bool, at_most: int | None = None
+) -> Answers:
     """Targets, means and variances of the rows of a table, or of a random part of it."""
     found: list[Answers] = []
-    rows = 0
-    for X, y, w in table.batches(16_384, None if at_most is None else 0):
-        present = w > 0.0
-        mean, deviation = est._answer(est.scaler_.inputs(X[present]), True)
-        found.append((y[present], mean, deviation**2))
-        rows += int(present.sum())
-        if at_most is not None and rows >= at_most:
-            break
+    rows, total = 0, table.rows_known()
+    if total is not None and at_most is not None:
+        total = min(total, at_most)
+    with counting("judging", total, quiet) as add:
+        for X, y, w in table.batches(16_384, None if at_most is None else 0):
+            present = w > 0.0
+            mean, deviation = est._answer(est.scaler_.inputs(X[present]), True)
+            found.append((y[present], mean, deviation**2))
+            add(len(mean))
+            rows += len(mean)
+            if at_most is not None and rows >= at_most:
+                break
     y, mean, variance = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return y, mean, variance
 

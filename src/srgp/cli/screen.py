@@ -1,25 +1,19 @@
-"""What the commands show: progress, a closing table or JSON, and errors in one line."""
+"""What the commands tell: a closing table or JSON, and errors in one line."""
 
 import contextlib
 import functools
 import json
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec
 
 import typer
 
 from srgp.cli.outputs import check_output, interrupted, written, written_before
 from srgp.cli.words import said
-
-if TYPE_CHECKING:
-    from srgp.learners import Record
-    from srgp.sources import Source
-    from srgp.tables import Table
 
 # JAX and Rich are imported when they are needed: help comes at once.
 
@@ -92,107 +86,6 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     if drop_damaged(str(message)):
         return  # compiled again, and kept whole
     print(f"srgp: warning: {said(message)}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def watching(
-    table: "Table", source: "Source", quiet: bool
-) -> Iterator[Callable[["Record", Any], None]]:
-    """A line that tells how far learning is, for people; as a callback of `srgp.learn`.
-
-    source: the table itself, or its files on a cluster, whose workers count the rows.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        BarColumn(10, finished_style="green"),
-        TextColumn("{task.fields[stand]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
-    pace = Pace()
-    with Progress(*columns, console=console, disable=hidden) as bar:
-        line = bar.add_task("", total=None, stand=Reading(table), left="")
-        rows = source.count()  # which may take a pass
-
-        def show(record: "Record", model: Any) -> None:
-            bar.update(
-                line,
-                total=None if record.done is None else 1.0,
-                completed=record.done or 0.0,
-                stand=progress_line(record, rows),
-                left=pace.left(record),
-            )
-
-        yield show
-        # A rule may end it before the share of the work that was allowed for.
-        bar.update(line, total=1.0, completed=1.0, left="done")
-
-
-class Reading:
-    """Rows read so far, in all passes, and their pace, whenever it is shown."""
-
-    def __init__(self, table: "Table") -> None:
-        self._table, self._start = table, time.monotonic()
-        self._rows, self._seconds = 0, 0.0
-
-    def __str__(self) -> str:
-        if self._table.rows_read != self._rows:
-            self._rows, self._seconds = self._table.rows_read, time.monotonic() - self._start
-        if not self._rows:  # or read elsewhere, on a cluster
-            return "reading and starting values"
-        rate = self._rows / max(self._seconds, 1e-9)
-        return f"starting: {self._rows:,} rows read, {rate:,.0f} rows/s"
-
-
-def progress_line(record: "Record", rows: int) -> str:
-    """Epoch, bound and pace, in at most 50 characters."""
-    known = record.bound if record.bound is not None else record.estimate
-    bound = "" if known is None else f"bound {known:,.0f}, "
-    rate = record.epoch * rows / max(record.seconds, 1e-9)
-    return f"epoch {record.epoch:.1f}, {bound}{rate:,.0f} rows/s"
-
-
-class Pace:
-    """How long the rest takes at most, if it goes on as in the last few reports."""
-
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, float]] = []
-
-    def left(self, record: "Record") -> str:
-        """As a text; empty where nothing can be said yet."""
-        if record.done is None:
-            return ""
-        self._seen = [*self._seen[-10:], (record.seconds, record.done)]
-        (before, begun), (now, done) = self._seen[0], self._seen[-1]
-        if done <= begun:
-            return ""
-        seconds = round((now - before) * (1.0 - done) / (done - begun))
-        return f"≤ {seconds // 60}:{seconds % 60:02d}"
-
-
-@contextlib.contextmanager
-def telling(title: str) -> Iterator[Callable[[str], None]]:
-    """A line that tells what is being run, and how long it takes; for work of several runs."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, TimeElapsedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        line = bar.add_task(title)
-
-        def tell(text: str) -> None:
-            bar.update(line, description=f"{title}: {text}")
-            if hidden:
-                print(f"{title}: {text}", file=sys.stderr, flush=True)
-
-        yield tell
 
 
 def closing(title: str, values: dict[str, Any], as_json: bool) -> None:

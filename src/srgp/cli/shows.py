@@ -8,7 +8,7 @@ import typer
 from srgp import experiments
 from srgp.cli.commands import Json, app
 from srgp.cli.outputs import check_picture
-from srgp.cli.screen import chosen, clean, comparison, telling
+from srgp.cli.screen import chosen, clean, comparison
 from srgp.experiments import NAMES
 
 
@@ -21,10 +21,13 @@ def demo(
 ) -> None:
     """Simulate a stirred tank, learn it from its samples, and predict what comes next."""
     check_picture(output)
+    from srgp.cli.progress import telling
     from srgp.experiments import tank
 
-    plant, outcomes = tank.run(samples)
-    tank.draw(plant, outcomes, output)
+    with telling("a stirred tank", as_json) as tell:
+        plant, outcomes = tank.run(samples, tell=tell)
+        tell(f"drawing {output}")
+        tank.draw(plant, outcomes, output)
     columns = {
         name: {
             "rows": outcome.rows,
@@ -59,6 +62,8 @@ def reproduce(
     ] = None,
 ) -> None:
     """Run an experiment of the paper: picture, table and settings go into a folder."""
+    from srgp.cli.progress import telling
+
     for one in NAMES if name == "all" else (name,):
         with telling(f"reproducing {one}") as tell:
             table = experiments.reproduce(one, output, full, data, peers, tell, repetitions)

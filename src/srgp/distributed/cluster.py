@@ -96,8 +96,8 @@ def client_or_current(client: Any) -> Any:
 
 
 @contextlib.contextmanager
-def in_words() -> Iterator[None]:
-    """What goes wrong between here and the cluster, in words."""
+def in_words(client: Any) -> Iterator[None]:
+    """What goes wrong between this client and its cluster, in words."""
     distributed = dask_distributed()
     lost = (
         distributed.CancelledError,
@@ -111,7 +111,10 @@ def in_words() -> Iterator[None]:
             f"a part of the data was given up after its workers died, several times over: {error}. "
             "Mostly they ran out of memory: make smaller parts."
         ) from error
-    except lost as error:
+    except Exception as error:
+        # A client that has lost its scheduler fails in many ways, some of them its own mistakes.
+        if not isinstance(error, lost) and client.status == "running":
+            raise
         raise ConnectionError(
             f"the Dask cluster is gone, or has lost data that were only there ({error}). What was "
             "saved by a checkpoint is intact: run the same again once the cluster is back."

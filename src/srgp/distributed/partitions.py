@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 FAN_IN = 8  # sums that one task adds up
 CUT = 32  # parts of arrays that are sent to the workers
-ROOM = 0.25  # of the workers' memory, for rows that are kept in it
+ROOM = 0.5  # of the workers' memory, for rows that are kept in it
 
 
 class Partitions:
@@ -39,7 +39,8 @@ class Partitions:
     share again, and every row still counts exactly once.
 
     parts:  (X, y) or (X, y, sample_weight) each, or a promise of it: a `dask.delayed` object, read
-            anew at every pass, or a future on the cluster. A part must fit into a worker's memory.
+            anew at every pass, or a future on the cluster. A part must fit into a worker's memory,
+            and all of them into that of all workers while `SRGP` learns; see `persist`, `reread`.
             Arrays are sent to the workers once, by way of the scheduler: for small data.
     client: the `distributed.Client`; None: the one in use.
 
@@ -65,7 +66,7 @@ class Partitions:
         self.names = [f"part {i}" for i in range(len(self.parts))] if names is None else list(names)
         self.places: Sequence[str | None] = [None] * len(self.parts)  # workers, where we chose
         self._sizes: list[tasks.Size] | None = None
-        self._loaded = False  # by `persist`
+        self._loaded = self._anew = False  # by `persist`, by `reread`
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, sample_weight: Any = None, client: Any = None) -> Self:
@@ -170,15 +171,25 @@ class Partitions:
         Every core gets as many as the others; parts that are on the cluster already stay where
         they are.
         """
-        on_cluster, cores = dask_distributed().futures_of, self._cores()
-        loaded, places = [], []
-        for i, part in enumerate(self.parts):
-            stays = not cores or bool(on_cluster(part))
-            places.append(None if stays else cores[i % len(cores)])
+        cores, loaded, places = self._cores(), [], []
+        for i, there in enumerate(self._held_by()):
+            places.append(there or (cores[i % len(cores)] if cores else None))
             with preferring(places[-1]):
                 loaded.append(self.promised(tasks.loaded, i))
-        with in_words():
-            return self._in_memory(self.client.persist(loaded), places)
+        with in_words(self.client):
+            other = self._like(self.client.persist(loaded))
+        other.places, other._loaded = places, True
+        return other
+
+    def reread(self) -> Self:
+        """The same, for rows that do not fit into the workers' memory together.
+
+        `SRGP` then reads them anew in every epoch, at least sixteen parts at a time, and its
+        batches depend on the parts; all else does so anyway, and stays the same.
+        """
+        other = self._like(self.parts)
+        other._anew = True
+        return other
 
     def __repr__(self) -> str:
         return f"Partitions({len(self.parts)} parts)"
@@ -227,16 +238,16 @@ class Partitions:
         return found
 
     def kept(self) -> Self:
-        """The same, in the workers' memory if it is there already, or fits into a quarter of it."""
-        on_cluster = dask_distributed().futures_of
-        if self._loaded or not (all(map(on_cluster, self.parts)) or self._fits()):
+        """The same in the workers' memory, where `SRGP` has it; or as it is, after `reread`."""
+        if self._loaded or self._anew:
             return self
+        self._check_room()
         return self.persist()
 
     def rounds(self, size: int, seed: int) -> Iterator[Self]:
         """All rows once, in random batches of about `size`, each of several parts.
 
-        Of parts in the workers' memory (`kept`, `persist`) these are the batches of one machine.
+        Of parts in the workers' memory these are the batches of one machine's arrays.
         """
         for cuts in (by_number if self._loaded else by_turns)(self, size, seed):
             rows, names, places = zip(*cuts, strict=True)
@@ -281,32 +292,51 @@ class Partitions:
         self.target_names = (target,) if isinstance(target, str) else tuple(target)
         return self
 
-    def _in_memory(self, parts: list[Any], places: list[str | None]) -> Self:
+    def _like(self, parts: list[Any]) -> Self:
+        """Other promises of the same rows."""
         other = type(self)(parts, self.client, self.names)
-        other.places = places
-        other._sizes, other._loaded = self._sizes, True
+        other._sizes = self._sizes
         for name in ("feature_names", "target_names"):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
         return other
 
+    def _held_by(self) -> list[str | None]:
+        """The worker that holds each part already, or most likely the first piece of it."""
+        distributed = dask_distributed()
+        futures = [distributed.futures_of(part) for part in self.parts]
+        known = [some[0] for some in futures if some]
+        if not known:
+            return [None] * len(self.parts)
+        with in_words(self.client):
+            distributed.wait(known)
+            found = self.client.who_has(known)
+        holders = [found.get(some[0].key, ()) if some else () for some in futures]
+        return [min(workers) if workers else None for workers in holders]
+
     def threads(self) -> dict[str, int]:
         """How many each worker has, by its address."""
-        with in_words():
+        with in_words(self.client):
             return dict(self.client.nthreads())
 
     def _cores(self) -> list[str]:
         """The address of a worker, once for each of its threads."""
         return [worker for worker, n in self.threads().items() for _ in range(n)]
 
-    def _fits(self) -> bool:
-        """Whether there is room for all rows in the workers' memory."""
-        numbers = sum(
-            size.rows * (size.inputs + math.prod(size.outputs) + 1) for size in self.sizes()
-        )
-        with in_words():
+    def _check_room(self) -> None:
+        """Refuse what the workers' memory does not hold: they would die of it, one by one."""
+        numbers = (s.rows * (s.inputs + math.prod(s.outputs) + 1) for s in self.sizes())
+        needed = 8e-9 * sum(numbers)
+        with in_words(self.client):
             limits = self.client.run(tasks.memory_limit, on_error="ignore")
-        return 8 * numbers <= ROOM * sum(limits.values())
+        room = 1e-9 * ROOM * sum(limits.values())
+        if needed > room:
+            raise ValueError(
+                f"SRGP keeps the rows in the workers' memory while it learns: they take "
+                f"{needed:.3g} GB, and half of that memory is {room:.3g} GB. Add workers, or learn "
+                "with 'auto' or 'exact', which read a piece at a time; or let SRGP read them anew "
+                "in every epoch, by Partitions.reread()."
+            )
 
     def _preferred(self) -> list[str | None]:
         """Where each part is worked on: files, which are nowhere yet, by turns."""
@@ -319,7 +349,7 @@ class Partitions:
 
     def _sent(self, part: Any) -> Any:
         """A part of arrays, in a worker's memory; the scheduler can send it again."""
-        with in_words():
+        with in_words(self.client):
             return self.client.persist(delayed()(tasks.as_tuple, pure=False)(*part))
 
     def _filled(self) -> list[int]:
@@ -349,11 +379,11 @@ class Partitions:
         return found
 
     def _answer(self, futures: Any) -> Any:
-        with in_words():
+        with in_words(self.client):
             return self.client.gather(futures)
 
     def _begun(self, tasks: Any) -> Any:
-        with warnings.catch_warnings(), in_words():
+        with warnings.catch_warnings(), in_words(self.client):
             # θ and its M×M matrices travel with the tasks, so that a lost worker loses nothing.
             warnings.filterwarnings("ignore", message="Sending large graph")
             return self.client.compute(tasks)

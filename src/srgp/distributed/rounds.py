@@ -41,10 +41,12 @@ def by_number(data: "Partitions", size: int, seed: int) -> Iterator[list[Cut]]:
             some = [i for i in group if len(each[i])]
             if some:
                 wanted = [each[i] - starts[i] for i in some]
-                parts, names = [data.parts[i] for i in some], [data.names[i] for i in some]
                 with preferring(place):
-                    gathered = delayed()(tasks.gathered, pure=False)(parts, wanted)
-                cuts.append(Cut(gathered, ", ".join(names), place))
+                    gathered = delayed()(tasks.gathered, pure=False)(
+                        [data.parts[i] for i in some], wanted
+                    )
+                others = f" and {len(some) - 1} more" if some[1:] else ""
+                cuts.append(Cut(gathered, f"{data.names[some[0]]}{others}", place))
         yield cuts
 
 
@@ -74,7 +76,7 @@ def by_turns(data: "Partitions", size: int, seed: int) -> Iterator[list[Cut]]:
     groups = _grouped(rng.permutation(np.flatnonzero(counts)), counts, MIXED * size)
 
     def shuffled(group: list[int]) -> Any:
-        with in_words():
+        with in_words(data.client):
             parts = [data.promised(tasks.shuffled, i, seed + i) for i in group]
             return data.client.persist(parts)
 

@@ -129,7 +129,7 @@ def gathered(parts: list[Held], rows: list[np.ndarray]) -> Held:
 
 
 def memory_limit(dask_worker: Any) -> float:
-    """Bytes that a worker may use."""
+    """Bytes that a worker may use, as far as anyone has said."""
     return dask_worker.memory_manager.memory_limit or np.inf
 
 

@@ -11,7 +11,7 @@ w_t, w_{t−1}, w_{t−2} (paper: section 5.4).
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,16 +99,23 @@ def features(plant: Plant) -> tuple[np.ndarray, np.ndarray]:
     return NARX(LAGS, LAGS).rows(plant.y, plant.w)
 
 
-def run(count: int = DAY, inducing: int = 100) -> tuple[Plant, dict[str, Outcome]]:
-    """SRGP on four fifths of the samples, batch VFE on the last of these; judged by the rest."""
+def run(
+    count: int = DAY, inducing: int = 100, tell: Callable[[str], Any] = lambda text: None
+) -> tuple[Plant, dict[str, Outcome]]:
+    """SRGP on four fifths of the samples, batch VFE on the last of these; judged by the rest.
+
+    tell: hears what is being done.
+    """
+    tell(f"simulating {count:,} samples")
     plant = simulate(count)
     X, y = features(plant)
     cut = len(X) * 4 // 5
     few = slice(max(0, cut - SUBSET), cut)
-    return plant, {
-        "SRGP": _outcome(SRGP(epochs=5), inducing, X, y, slice(0, cut), cut, plant.f[LAGS:]),
-        "batch VFE": _outcome(Exact(100), inducing, X, y, few, cut, plant.f[LAGS:]),
-    }
+    tell(f"SRGP learns from {cut:,} rows")
+    recursive = _outcome(SRGP(epochs=5), inducing, X, y, slice(0, cut), cut, plant.f[LAGS:])
+    tell(f"batch VFE learns from the last {cut - few.start:,}")
+    batch = _outcome(Exact(100), inducing, X, y, few, cut, plant.f[LAGS:])
+    return plant, {"SRGP": recursive, "batch VFE": batch}
 
 
 def _outcome(

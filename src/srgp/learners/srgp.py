@@ -173,7 +173,10 @@ class SRGP:
 def _batches(source: Source, size: int, seed: int) -> Iterator[Source]:
     """Random batches, each a source: of rows that are here, or that stay where they are."""
     if isinstance(source, Spread):
-        yield from source.rounds(size, seed)
+        some_absent = source.present() < source.count()
+        for batch in source.rounds(size, seed):
+            if not some_absent or batch.present():
+                yield batch
         return
     for batch in source.batches(size, seed):
         if (batch[2] > 0.0).any():

@@ -297,7 +297,7 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
             X, y = scaler.inputs(some[0]), scaler.targets(some[1])
             model = starting_model(X, y, scaler, *chosen, seed)
             if checkpoint is not None:
-                # k-means on many threads may round differently the next time.
+                # Another machine may round differently when it goes on.
                 points = checkpoint.step(lambda: model.inducing, model.inducing)
                 model = model.replace(inducing=points)
             priors: dict[str, Prior] = {}

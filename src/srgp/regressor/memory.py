@@ -15,6 +15,7 @@ from srgp.regressor.choices import beginning, packed, unpacked
 from srgp.regressor.places import Streams, kept_streams
 from srgp.scaling import Scaler
 from srgp.statistics import Statistics
+from srgp.storage.files import library_version, refuse
 
 
 class Remembered(Answers):
@@ -67,10 +68,24 @@ class Remembered(Answers):
         """The regressor that `save` wrote; `kernels` are classes of your own that it uses.
 
         It answers the same to the last bit, and can go on learning, merge and unlearn.
+        A ValueError says why a file is refused.
         """
         saved = storage.read(path, kernels)
         if saved.statistics is None or saved.scaler is None or "parameters" not in saved.settings:
             raise ValueError(f"{path} holds a model, but no regressor: read it with srgp.storage.")
+        try:
+            return cls._rebuilt(saved)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            refuse(
+                path,
+                f"cannot be read: {error}. It was written by srgp {saved.version}, and this is "
+                f"srgp {library_version()}: use that version, or a newer one.",
+            )
+
+    @classmethod
+    def _rebuilt(cls, saved: storage.Saved) -> Self:
+        assert saved.scaler is not None
+        assert saved.statistics is not None
         parameters = saved.settings["parameters"]
         est = cls(**{name: unpacked(value) for name, value in parameters.items()})
         est.model_, est.scaler_ = saved.model, Scaler(**saved.scaler)

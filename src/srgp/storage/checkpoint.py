@@ -23,7 +23,8 @@ class Checkpoint:
     """A folder that remembers how far learning came, for `srgp.learn` and `fit_source`.
 
     The same call with the same folder goes on after the last step that was finished, and ends in
-    the same model, to the last bit, as if it had never been interrupted. Each step (an epoch, or an
+    the same model, to the last bit, as if it had never been interrupted (with `SRGP` on a cluster
+    that has other workers now, to rounding). Each step (an epoch, or an
     evaluation of the exact gradient) is a file, written whole or not at all. `clear` removes them.
 
     >>> import tempfile

@@ -135,6 +135,11 @@ class Table:
         rows = None if self.missing == "drop" else self._data.rows()
         return rows or self._tallied().rows
 
+    def rows_known(self) -> int | None:
+        """How many rows there are, those dropped too, where no pass is needed to know."""
+        tally = self._tally
+        return self._data.rows() or (None if tally is None else tally.rows + tally.dropped)
+
     def present(self) -> int:
         """How many of them have a weight above 0."""
         return self.count() if self.weight_name is None else self._tallied().present
