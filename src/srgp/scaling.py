@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from srgp.sources import Batch, Source, Spread, random_rows, reduced
+from srgp.sources import Batch, Picker, Sampled, Source, Spread, drawn, random_rows, reduced
 
 T = TypeVar("T")
 
@@ -41,12 +41,35 @@ class Scaler:
         X, y, w = random_rows(source, AMIDST, 0) if some is None else some
         # About a point amidst the data, squares lose nothing to cancellation.
         about = tuple(np.average(a, 0, w) for a in (X, y))
-        total, x_sum, y_sum, x_squares, y_squares = reduced(source, _moments, *about)
+        return cls._from(about, reduced(source, _moments, *about))
+
+    @classmethod
+    def with_rows(cls, source: Source, count: int, seed: int) -> tuple[Batch, Self, float]:
+        """So many rows at random, and what `of` gives; one pass, where rows have to be read."""
+        if isinstance(source, Sampled):
+            some = random_rows(source, count, seed)
+            return some, *cls.of(source, some)
+        picker = Picker(drawn(source.present(), count, seed))
+        about: tuple[np.ndarray, ...] | None = None
+        sums: Any = None
+        for batch in source.batches(ROWS):
+            picker.see(batch)
+            if about is None:
+                present = batch[2] > 0.0
+                about = tuple(a[present if present.any() else ...].mean(0) for a in batch[:2])
+            new = _block_moments(*batch, *about)
+            sums = new if sums is None else tuple(map(np.add, sums, new))
+        assert about is not None
+        return picker.found(), *cls._from(about, sums)
+
+    @classmethod
+    def _from(
+        cls, about: tuple[np.ndarray, ...], moments: tuple[np.ndarray, ...]
+    ) -> tuple[Self, float]:
+        total, *sums = moments
         (x_mean, x_spread), (y_mean, y_spread) = (
             _centre_and_spread(point, first / total, second / total)
-            for point, first, second in zip(
-                about, (x_sum, y_sum), (x_squares, y_squares), strict=True
-            )
+            for point, first, second in zip(about, sums[:2], sums[2:], strict=True)
         )
         return cls(x_mean, x_spread, y_mean, y_spread), float(total)
 
@@ -146,14 +169,21 @@ def _work_scaled(part: Source, scaler: Scaler, work: Callable[..., T], *shared: 
 
 
 def _moments(source: Source, x0: np.ndarray, y0: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)²."""
-    sums: tuple[np.ndarray, ...] | None = None
-    for X, y, w in source.batches(ROWS):
-        X, y = X - x0, y - y0
-        new = (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
+    """Of all rows about a point; see `_block_moments`."""
+    sums: Any = None
+    for batch in source.batches(ROWS):
+        new = _block_moments(*batch, x0, y0)
         sums = new if sums is None else tuple(map(np.add, sums, new))
     assert sums is not None
     return sums
+
+
+def _block_moments(
+    X: np.ndarray, y: np.ndarray, w: np.ndarray, x0: np.ndarray, y0: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)²."""
+    X, y = X - x0, y - y0
+    return (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
 
 
 def _centre_and_spread(

@@ -372,21 +372,39 @@ def random_rows(source: Source, count: int, seed: int) -> Batch:
 
 def picked(source: Source, rows: np.ndarray) -> Batch:
     """Of the rows of weight above 0, those with these numbers, which are in order."""
-    held: list[tuple[np.ndarray, ...]] = []
-    start = 0
+    picker = Picker(rows)
     batches = source.batches(ONCE)
     try:
         for batch in batches:
-            present = np.flatnonzero(batch[2] > 0.0)
-            first, end = np.searchsorted(rows, (start, start + len(present)))
-            held.append(tuple(a[present[rows[first:end] - start]] for a in batch))
-            start += len(present)
-            if end == len(rows):
+            picker.see(batch)
+            if picker.done:
                 break
     finally:
         if hasattr(batches, "close"):
             batches.close()
-    return tuple(np.concatenate(parts) for parts in zip(*held, strict=True))  # type: ignore[return-value]
+    return picker.found()
+
+
+class Picker:
+    """Finds rows of weight above 0 by their numbers, which are in order, as batches pass by."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows, self._start = rows, 0
+        self._held: list[tuple[np.ndarray, ...]] = []
+        self.done = False
+
+    def see(self, batch: Batch) -> None:
+        """The next batch of a pass."""
+        present = np.flatnonzero(batch[2] > 0.0)
+        first, end = np.searchsorted(self._rows, (self._start, self._start + len(present)))
+        here = present[self._rows[first:end] - self._start]
+        self._held.append(tuple(a[here] for a in batch))
+        self._start += len(present)
+        self.done = bool(end == len(self._rows))
+
+    def found(self) -> Batch:
+        """All of them."""
+        return tuple(np.concatenate(parts) for parts in zip(*self._held, strict=True))  # type: ignore[return-value]
 
 
 def digest(source: Source) -> str:

@@ -29,7 +29,7 @@ from srgp.regressor.choices import (
 )
 from srgp.regressor.memory import Remembered
 from srgp.regressor.places import both
-from srgp.regressor.start import some_rows, starting_model
+from srgp.regressor.start import SAMPLE, starting_model
 from srgp.regressor.weights import Repeats, check_left, merge_repeats
 from srgp.scaling import Scaled, Scaler, scaled
 from srgp.sources import Arrays, Source
@@ -287,8 +287,7 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
         approximation, learner = self._approximation(), self._learner()
         if checkpoint is not None:
             checkpoint.check(job(self.get_params(False), learner, seed, source))
-        some = some_rows(source, seed)
-        scaler, weight = Scaler.of(source, some)
+        some, scaler, weight = Scaler.with_rows(source, SAMPLE, seed)
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         rows = scaled(source, scaler)

@@ -12,14 +12,8 @@ from srgp.kernels import Kernel
 from srgp.model import Model
 from srgp.regressor.choices import KERNELS, named, warn_degenerate
 from srgp.scaling import Scaler
-from srgp.sources import Batch, Source, random_rows
 
 SAMPLE = 20_000  # rows from which inducing inputs and starting values are found
-
-
-def some_rows(source: Source, seed: int) -> Batch:
-    """What a model is started from: so many rows at random, in the units of the data."""
-    return random_rows(source, SAMPLE, seed)
 
 
 def starting_model(
