@@ -148,7 +148,7 @@ class Files:
         """Record batches of the columns used and kept, pieces in a random order if rng is given."""
         names = list(dict.fromkeys((*used, *kept)))
         common = self._common(kept, used)
-        rows = max(1024, min(65_536, CHUNK_BYTES // (8 * len(names))))
+        rows = max(1024, min(16_384, CHUNK_BYTES // (8 * len(names))))
         order = range(len(self.pieces)) if rng is None else rng.permutation(len(self.pieces))
         for i in order:
             file, fragment, first, _ = self.pieces[i]
