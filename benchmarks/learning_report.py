@@ -305,8 +305,8 @@ def _memory(memory: dict[str, Any]) -> str:
         "to 718. Within 10 % is wanted: Sites misses it. Its peak is in the pass at the end, which "
         "of 100,000 rows is over before the C library has taken all that it will keep; the file of "
         "100,000 rows is also a single row group, smaller than the buffer that shuffles. Smaller "
-        "pieces to decode, a smaller buffer and fewer arenas of the C library lowered both figures, "
-        "not their ratio. From 10⁶ to 10⁷ rows it is flat: see [scale](scale.md)."
+        "pieces to decode, and fewer arenas of the C library, lowered both figures, and hardly "
+        "their ratio. From 10⁶ to 10⁷ rows it is flat: see [scale](scale.md)."
     )
     return lead + "\n\n" + table(header, rows)
 
