@@ -302,11 +302,8 @@ def _memory(memory: dict[str, Any]) -> str:
         "batches are learned of either number of rows, ten passes or one, for it takes some dozens "
         "until the C library has all the memory that it keeps. With one pass over either, as the "
         "commit before this protocol measures it, SRGP grew from 836 to 987 MB and Sites from 635 "
-        "to 718. Within 10 % is wanted: Sites misses it. Its peak is in the pass at the end, which "
-        "of 100,000 rows is over before the C library has taken all that it will keep; the file of "
-        "100,000 rows is also a single row group, smaller than the buffer that shuffles. Smaller "
-        "pieces to decode, and fewer arenas of the C library, lowered both figures, and hardly "
-        "their ratio. From 10⁶ to 10⁷ rows it is flat: see [scale](scale.md)."
+        "to 718. Within 10 % is wanted: Sites misses it, for a reason that is not known. From 10⁶ "
+        "to 10⁷ rows it is flat: see [scale](scale.md)."
     )
     return lead + "\n\n" + table(header, rows)
 
