@@ -19,8 +19,9 @@ from sklearn.base import clone
 import srgp
 from srgp import kernels as k
 from srgp.distributed import Partitions, connected, local_cluster, partitions, summarise
+from srgp.learners import auto
 from srgp.sources import Arrays, Held, Source, random_rows
-from srgp.tables import write_table
+from srgp.tables import Table, write_table
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -203,6 +204,45 @@ class TestLearning:
             assert [len(r.parts) for r in data.rounds(210, seed=1)] == [2, 2, 2]
             found = srgp.learn(MODEL, data, learner, seed=4)
         assert found.bound == pytest.approx(expected.bound, rel=1e-8)
+
+    @pytest.mark.parametrize("count", [1, 4])
+    def test_sites_equal_one_machine(self, client: Any, count: int) -> None:
+        learner = srgp.Sites(batch_size=100, epochs=3)
+        expected = srgp.learn(MODEL, (P.X, P.y, P.weights), learner, seed=4)
+        found = srgp.learn(MODEL, Partitions(cut(count), client), learner, seed=4)
+        assert found.bound == pytest.approx(expected.bound, rel=1e-8)
+        np.testing.assert_allclose(found.model.inducing, expected.model.inducing, atol=1e-6)
+
+    @pytest.mark.parametrize("stages", ["sites", "samples", "many"])
+    def test_auto_equals_one_machine_wherever_the_rows_are(
+        self, client: Any, stages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Through a sample and Sites, or samples alone, to all rows, or as many as are enough."""
+        settings = {"SAMPLE": 40, "PER_INDUCING": 1, "GROWTH": 2, "WORTH": 0, "STEPS": 8, "FEW": 3}
+        settings |= {"MOST": 400} if stages == "many" else {}
+        settings |= {"LARGEST": 2**17 if stages == "samples" else 300}
+        for name, value in settings.items():
+            monkeypatch.setattr(auto, name, value)
+        monkeypatch.setattr(auto, "QUIET", 1e9 if stages == "sites" else 0.0)
+        model = MODEL.replace(noise=0.3)
+        learner = srgp.Auto(iterations=4)
+        columns = {"a": P.X[:, 0], "b": P.X[:, 1], "y": P.y, "w": P.weights}
+        for i, rows in enumerate(np.array_split(np.arange(630), 3)):
+            write_table(str(tmp_path / f"{i}.parquet"), [{n: c[rows] for n, c in columns.items()}])
+        files = str(tmp_path), "y", ["a", "b"], "w"
+        expected = srgp.learn(model, (P.X, P.y, P.weights), learner, seed=2)
+        rates = [r.learning_rate is not None for r in expected.history]
+        assert any(rates) is (stages == "sites")
+        for data in (
+            Table(*files),
+            Partitions(cut(5), client),
+            Partitions.from_files(*files, client=client),
+        ):
+            found = srgp.learn(model, data, learner, seed=2)
+            assert len(found.history) == len(expected.history)
+            # Some thirty evaluations of L-BFGS make of rounding what they make.
+            assert found.bound == pytest.approx(expected.bound, rel=1e-7)
+            np.testing.assert_allclose(found.model.inducing, expected.model.inducing, atol=1e-4)
 
     @pytest.mark.parametrize("learner", [srgp.SRGP(batch_size=200, epochs=3), "auto"])
     def test_others_improve_and_are_reproducible(self, client: Any, learner: Any) -> None:

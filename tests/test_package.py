@@ -43,6 +43,8 @@ LAYERS = [
     "model",
     "priors",
     "parameters",
+    "drawing",
+    "reading",
     "sources",
     "sums",
     "statistics",

@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 
 from srgp import sources
-from srgp.sources import (
-    Arrays,
-    Batches,
-    Source,
-    _Reader,
-    ahead,
-    as_source,
-    drawn,
-    first_row,
-    random_rows,
-)
+from srgp.drawing import drawn
+from srgp.reading import _Reader, ahead
+from srgp.sources import Arrays, Batches, Source, as_source, first_row, random_rows
 
 N = 53  # no multiple of any batch size below
 

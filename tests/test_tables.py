@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import srgp
-from srgp.sources import Source, _Reader, as_source
+from srgp.reading import _Reader
+from srgp.sources import Held, Source, as_source
 from srgp.tables import Table, readers, write_table, writer
 from srgp.tables import columns as column_types
 
@@ -334,6 +335,22 @@ def test_a_frame_is_shuffled_as_a_whole() -> None:
     table = Table(frame(), "y", weight="w", buffer_rows=1)
     order = np.random.default_rng(5).permutation(N)
     assert set(passed(table, 10, seed=5)[:10]) == set(order[:10])
+
+
+@any_files
+def test_files_that_the_buffer_holds_are_shuffled_as_arrays(tmp_path: Path, route: str) -> None:
+    """The same batches, whatever the files and row groups; read anew in every pass."""
+    table = opened(tmp_path, route, buffer_rows=N)
+    arrays = next(table.batches(N))
+    for size in (7, N, N + 3):
+        for found, expected in zip(
+            table.batches(size, seed=3), Held(*arrays).batches(size, seed=3), strict=True
+        ):
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(a, b)
+    before = table.rows_read
+    passed(table, 7, seed=4)
+    assert table.rows_read == before + N
 
 
 # -- learning from files ------------------------------------------------------------------------

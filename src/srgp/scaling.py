@@ -7,7 +7,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from srgp.sources import Batch, Picker, Sampled, Source, Spread, drawn, random_rows, reduced
+from srgp.drawing import Picker, drawn
+from srgp.sources import Batch, Sampled, Source, Spread, random_rows, reduced
 
 T = TypeVar("T")
 

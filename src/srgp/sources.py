@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -11,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from srgp.checks import as_inputs, as_targets, as_weights, padded_blocks
+from srgp.drawing import Picker, drawn, shuffled_rows
+from srgp.reading import ahead
 
 # Inputs (B, D), targets (B,) or (B, Q), weights (B,); weight 0 marks padding.
 Batch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -18,7 +18,6 @@ Batch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 T = TypeVar("T")
 
 BUFFER = 8  # batches held back to shuffle a stream of rows
-AHEAD = 2  # batches read ahead of their use
 ONCE = 16_384  # rows of a batch, where all are read once
 
 
@@ -233,84 +232,6 @@ def rebatched(
         yield from padded_blocks(tuple(_joined(held, rng)), size)  # type: ignore[misc]
 
 
-def ahead(batches: Iterator[T]) -> Iterator[T]:
-    """The same batches, read in a thread so that the next one is ready when asked for."""
-    waiting: queue.Queue[Any] = queue.Queue(AHEAD)
-    stop = threading.Event()
-
-    def offer(item: Any) -> bool:
-        while not stop.is_set():
-            try:
-                waiting.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def read() -> None:
-        try:
-            for batch in batches:
-                if not offer((batch, None)):
-                    return
-            offer((None, None))
-        except BaseException as error:
-            offer((None, error))
-        finally:
-            if hasattr(batches, "close"):
-                batches.close()
-
-    done = _aside(read)
-    try:
-        while True:
-            batch, error = waiting.get()
-            if error is not None:
-                raise error
-            if batch is None:
-                return
-            yield batch
-    finally:
-        stop.set()
-        done.wait()
-
-
-class _Reader(threading.Thread):
-    """A thread that is used again for the next pass.
-
-    A new one for every pass would take memory of its own from the C library each time, up to eight
-    times for each core, and none of it is given back.
-    """
-
-    idle: list["_Reader"] = []  # noqa: RUF012 - shared on purpose
-
-    def __init__(self) -> None:
-        super().__init__(name="srgp-reader", daemon=True)
-        self.jobs: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]]
-        self.jobs = queue.SimpleQueue()
-
-    def run(self) -> None:
-        """One job after the other."""
-        while True:
-            job, done = self.jobs.get()
-            job()
-            self.idle.append(self)
-            done.set()
-            del job, done  # nothing is held on to while waiting
-
-
-def _aside(job: Callable[[], None]) -> threading.Event:
-    """Do it in another thread; the event tells when it is done."""
-    reader = None
-    while reader is None or not reader.is_alive():  # those of before a fork are not
-        try:
-            reader = _Reader.idle.pop()
-        except IndexError:
-            reader = _Reader()
-            reader.start()
-    done = threading.Event()
-    reader.jobs.put((job, done))
-    return done
-
-
 def _joined(held: list[Batch], rng: np.random.Generator | None) -> tuple[np.ndarray, ...]:
     if rng is None:
         return tuple(np.concatenate(parts) for parts in zip(*held, strict=True))
@@ -344,22 +265,6 @@ def first_row(source: Source, columns: int) -> Batch:
     return X, y, w
 
 
-def shuffled_rows(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
-    """Numbers of rows for random batches of `size`, the last smaller: all rows, each once."""
-    kind = np.int32 if count < 2**31 else np.int64  # 4 bytes for each row, where they are enough
-    order = np.random.default_rng(seed).permutation(np.arange(count, dtype=kind))
-    for start in range(0, count, size):
-        # Sorted rows are read faster, and order within a batch means nothing.
-        yield np.sort(order[start : start + size])
-
-
-def drawn(present: int, count: int, seed: int) -> np.ndarray:
-    """Numbers of rows at random, each at most once, in order: `count` of them, or all there are."""
-    if present == 0:
-        raise ValueError("every row has weight 0: there is nothing to learn from.")
-    return np.sort(np.random.default_rng(seed).choice(present, min(count, present), replace=False))
-
-
 def random_rows(source: Source, count: int, seed: int) -> Batch:
     """So many rows of weight above 0: the same ones wherever they are, and all equally likely.
 
@@ -383,28 +288,6 @@ def picked(source: Source, rows: np.ndarray) -> Batch:
         if hasattr(batches, "close"):
             batches.close()
     return picker.found()
-
-
-class Picker:
-    """Finds rows of weight above 0 by their numbers, which are in order, as batches pass by."""
-
-    def __init__(self, rows: np.ndarray) -> None:
-        self._rows, self._start = rows, 0
-        self._held: list[tuple[np.ndarray, ...]] = []
-        self.done = False
-
-    def see(self, batch: Batch) -> None:
-        """The next batch of a pass."""
-        present = np.flatnonzero(batch[2] > 0.0)
-        first, end = np.searchsorted(self._rows, (self._start, self._start + len(present)))
-        here = present[self._rows[first:end] - self._start]
-        self._held.append(tuple(a[here] for a in batch))
-        self._start += len(present)
-        self.done = bool(end == len(self._rows))
-
-    def found(self) -> Batch:
-        """All of them."""
-        return tuple(np.concatenate(parts) for parts in zip(*self._held, strict=True))  # type: ignore[return-value]
 
 
 def digest(source: Source) -> str:

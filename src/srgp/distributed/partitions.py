@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from srgp.checks import padded_blocks
 from srgp.distributed import tasks
 from srgp.distributed.cluster import (
     client_or_current,
@@ -19,7 +20,8 @@ from srgp.distributed.cluster import (
     preferring,
 )
 from srgp.distributed.rounds import TOGETHER, by_number, by_turns
-from srgp.sources import Arrays, Batch, drawn, rebatched
+from srgp.drawing import drawn
+from srgp.sources import Arrays, Batch, rebatched
 from srgp.tables import Table
 
 T = TypeVar("T")
@@ -34,14 +36,14 @@ class Partitions:
     `srgp.distributed.summarise` and `SparseGPRegressor.fit_source`.
 
     Each part is summed up where it is, and sums of M×M numbers are added in a tree: rows stay where
-    they are, but for a sample that learning starts from. The answer is that of one machine, to
+    they are, but for samples that learning draws. The answer is that of one machine, to
     rounding, whatever the number of parts and workers. A worker may die at any time: Dask does its
     share again, and every row still counts exactly once.
 
     parts:  (X, y) or (X, y, sample_weight) each, or a promise of it: a `dask.delayed` object, read
             anew at every pass, or a future on the cluster. A part must fit into a worker's memory,
-            and all of them into that of all workers while `SRGP` learns; see `persist`, `reread`.
-            Arrays are sent to the workers once, by way of the scheduler: for small data.
+            and all of them into that of all workers for `SRGP` and `Sites`: see `persist` and
+            `reread`. Arrays are sent to the workers once, by way of the scheduler: for small data.
     client: the `distributed.Client`; None: the one in use.
 
     >>> import numpy as np, srgp
@@ -184,7 +186,7 @@ class Partitions:
     def reread(self) -> Self:
         """The same, for rows that do not fit into the workers' memory together.
 
-        `SRGP` then reads them anew in every epoch, at least sixteen parts at a time, and its
+        `SRGP` and `Sites` then read them anew in every epoch, some parts at a time, and their
         batches depend on the parts; all else does so anyway, and stays the same.
         """
         other = self._like(self.parts)
@@ -213,7 +215,12 @@ class Partitions:
         return sum(size.dropped for size in self.sizes())
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
-        """Batches of exactly `size` rows, the last padded, brought here part by part."""
+        """Batches of exactly `size` rows, the last padded, brought here.
+
+        In a random order these are those of one machine's arrays, of parts in the workers' memory.
+        """
+        if seed is not None and self._loaded:
+            return self._drawn(size, seed)
         rng = None if seed is None else np.random.default_rng(seed)
         order = self._filled() if rng is None else rng.permutation(self._filled())
         return rebatched(self._brought(order), size, rng, TOGETHER * size)
@@ -238,7 +245,8 @@ class Partitions:
         return found
 
     def kept(self) -> Self:
-        """The same in the workers' memory, where `SRGP` has it; or as it is, after `reread`."""
+        """The same in the workers' memory, where `SRGP` and `Sites` have it; after `reread`, as it
+        is."""
         if self._loaded or self._anew:
             return self
         self._check_room()
@@ -332,10 +340,10 @@ class Partitions:
         room = 1e-9 * ROOM * sum(limits.values())
         if needed > room:
             raise ValueError(
-                f"SRGP keeps the rows in the workers' memory while it learns: they take "
+                f"SRGP and Sites keep the rows in the workers' memory while they learn: these take "
                 f"{needed:.3g} GB, and half of that memory is {room:.3g} GB. Add workers, or learn "
-                "with 'auto' or 'exact', which read a piece at a time; or let SRGP read them anew "
-                "in every epoch, by Partitions.reread()."
+                "with 'auto' or 'exact', which read a piece at a time; or have them read anew in "
+                "every epoch, by Partitions.reread()."
             )
 
     def _preferred(self) -> list[str | None]:
@@ -357,9 +365,19 @@ class Partitions:
         return [i for i, size in enumerate(self.sizes()) if size.rows]
 
     def _brought(self, order: Iterable[int]) -> Iterator[Batch]:
+        return self._coming(self.promised(tasks.arrays, i) for i in order)
+
+    def _drawn(self, size: int, seed: int) -> Iterator[Batch]:
+        promised = ([cut.rows for cut in cuts] for cuts in by_number(self, size, seed))
+        for pieces in self._coming(promised):
+            arrays = zip(*((piece.X, piece.y, piece.w) for piece in pieces), strict=True)
+            yield from padded_blocks(tuple(map(np.concatenate, arrays)), size)  # type: ignore[misc]
+
+    def _coming(self, promised: Iterable[Any]) -> Iterator[Any]:
+        """What is promised, one after the other, each begun before the last is used."""
         coming = None
-        for i in order:
-            coming, ready = self._begun(self.promised(tasks.arrays, i)), coming
+        for task in promised:
+            coming, ready = self._begun(task), coming
             if ready is not None:
                 yield self._answer(ready)
         yield self._answer(coming)

@@ -8,7 +8,7 @@ import numpy as np
 
 from srgp.distributed import tasks
 from srgp.distributed.cluster import delayed, in_words, preferring
-from srgp.sources import shuffled_rows
+from srgp.drawing import shuffled_rows
 
 if TYPE_CHECKING:
     from srgp.distributed.partitions import Partitions

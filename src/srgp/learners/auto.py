@@ -1,4 +1,4 @@
-"""The learner for those who do not want to choose: a sample first, then mini-batches, then all."""
+"""The learner for those who do not want to choose: a sample first, then more, or mini-batches."""
 
 import dataclasses
 import math
@@ -12,10 +12,8 @@ from srgp.collapsed import traces
 from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
-from srgp.learners.srgp import SRGP
 from srgp.parameters import Values, log_prior
-from srgp.sensitivity import is_structured
-from srgp.sources import Held, Spread, random_rows
+from srgp.sources import Held, random_rows
 from srgp.statistics import rows_for
 
 SAMPLE = 2048  # rows of the first sample
@@ -28,7 +26,8 @@ WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less t
 # an optimism of about M/2B a row, which is little beside the signal but not beside noise.
 QUIET = 0.35
 FEW = 10  # iterations of L-BFGS on more rows than that
-TOO_MANY = 2**22  # rows for even these
+MOST = 2**20  # rows to learn from: P parameters learned from n rows lose about P/2n a row
+NUMBERS = 2**24  # in memory, of such rows: 128 MB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +35,15 @@ class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
     1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes.
-    2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches of all data
-       with `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples
-       eight times larger each.
+    2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches with
+       `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
+       times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
-       the samples were the last: ten iterations of it, or, of more than four million rows here
-       and a model with V̄ = 0, an epoch of `SRGP`, kept if the bound of all data is better for it.
+       the samples were the last: ten iterations of it.
+
+    Of more than 2²⁰ rows (fewer, if they have more than 14 columns), as many at random are enough
+    for `Sites` and for these ten iterations: they are held in memory, 128 MB at most. Random rows
+    are drawn by their number, so arrays, files and a cluster give the same answer.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
@@ -69,9 +71,10 @@ class Auto:
             self._on_sample(sample, watched)
             if k == 0 and not watched.stopped and self._sites_pay(watched.task, sample):
                 watched.until = 0.4
-                steps = task.rows / default_batch_size(model)
+                held = _held(task, sample)
+                steps = held.count() / default_batch_size(model)
                 sites = Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1)
-                improved = self._improves(watched, sites)
+                improved = self._improves(watched, sites, held)
             if watched.stopped or improved:
                 break
         if watched.stopped:
@@ -79,27 +82,18 @@ class Auto:
         watched.until = 1.0
         if task.rows <= LARGEST:
             watched.follow(Exact(2 * self.iterations, tolerance=self.tolerance, window=10))
-        elif improved:
-            return
-        elif (
-            task.rows <= TOO_MANY
-            or not is_structured(model.approximation)
-            # A batch of SRGP's keeps few workers busy, a pass all of them.
-            or isinstance(task.source, Spread)
-        ):
-            watched.follow(Exact(iterations=FEW))
-        else:
-            self._improves(watched, SRGP(epochs=1, learning_rate=0.03))
+        elif not improved:
+            enough = None if task.present <= _most(sample) else _held(task, sample)
+            watched.follow(Exact(iterations=FEW), enough)
 
     def _sites_pay(self, task: Task, sample: Held) -> bool:
         """Whether Sites are worth a try from here."""
         model = as_model(task, task.start)
         enough = task.rows >= WORTH * default_batch_size(model)
         quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
-        here = not isinstance(task.source, Spread)  # its batches are more than sums
         # As many iterations of L-BFGS as there are parameters are enough of them by themselves.
         many = ravel_pytree(task.start)[0].size > self.iterations
-        return traces(model.approximation) and enough and quiet and here and many
+        return traces(model.approximation) and enough and quiet and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
         """Rows of the samples, each less than half of what an exact gradient takes."""
@@ -109,10 +103,10 @@ class Auto:
             size *= GROWTH
         return sizes
 
-    def _improves(self, watched: "_Relay", learner: Learner) -> bool:
+    def _improves(self, watched: "_Relay", learner: Learner, sample: Held) -> bool:
         """Let a learner go on: True if the bound of all data is better for it, otherwise undone."""
         task = watched.task
-        watched.follow(learner)
+        watched.follow(learner, sample)
         ends = (task.start, watched.last.values)
         before, after = task.journal.step(lambda: [_objective(task, v) for v in ends], [0.0, 0.0])
         if watched.stopped or after >= before:
@@ -121,26 +115,13 @@ class Auto:
         return False
 
     def _on_sample(self, sample: Held, watched: "_Relay") -> None:
-        task, size = watched.task, sample.count()
-        part = task._replace(
-            source=sample,
-            rows=size,
-            present=size,
-            prior_share=size / task.rows,
-        )
-        objective = Objective(part, rows_for(task.coordinates.template, SAMPLE))
+        task = _part(watched.task, sample)
+        objective = Objective(task, rows_for(task.coordinates.template, SAMPLE))
         values = minimise(objective, task.start, self.iterations, 20, 1e-6, lambda *_: False)
         bound = objective.bound_at(np.asarray(ravel_pytree(values)[0]))
-        scale = task.rows / size
-        watched(
-            Report(
-                values,
-                2.0 * objective.calls / scale,
-                estimate=None if bound is None else scale * bound,
-                refused=objective.refused,
-                done=1.0,
-            )
-        )
+        calls, refused = objective.calls, objective.refused
+        watched.share = task.share
+        watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=1.0))
         watched.advance()
 
 
@@ -153,6 +134,23 @@ def _samples(task: Task, sizes: list[int]) -> Iterator[Held]:
     for size in sizes:
         some = np.sort(order[:size])
         yield Held(*(array[some] for array in rows))
+
+
+def _most(sample: Held) -> int:
+    """How many rows like these to learn from."""
+    columns = sum(a[0].size for a in (sample.X, sample.y, sample.w))
+    return min(MOST, max(LARGEST, NUMBERS // columns))
+
+
+def _held(task: Task, sample: Held) -> Held:
+    """So many, in memory."""
+    return Held(*random_rows(task.source, _most(sample), task.seed))
+
+
+def _part(task: Task, sample: Held) -> Task:
+    """The same on a sample of the data."""
+    size = sample.count()
+    return task._replace(source=sample, rows=size, share=size / task.present)
 
 
 def _objective(task: Task, values: Values) -> float:
@@ -171,8 +169,12 @@ class _Relay:
         self.task, self.report = task, report
         self.stopped, self.spent, self.last = False, 0.0, Report(task.start, 0.0)
         self.begun, self.until = 0.0, 1.0  # shares of all work, around the learner of the moment
+        self.share = 1.0  # of the data that it learns from
 
     def __call__(self, report: Report) -> bool:
+        report = report._replace(epoch=self.share * report.epoch)
+        if self.share < 1.0 and report.bound is not None:
+            report = report._replace(bound=None, estimate=report.bound / self.share)
         self.last = report
         done = None
         if report.done is not None:
@@ -183,7 +185,7 @@ class _Relay:
     def advance(self) -> None:
         """The next learner starts from the last report."""
         self.spent += self.last.epoch
-        self.begun = self.until
+        self.begun, self.share = self.until, 1.0
         self.task = self.task._replace(start=self.last.values)
 
     def go_back(self, task: Task) -> None:
@@ -191,7 +193,9 @@ class _Relay:
         self(Report(task.start, 0.0, done=1.0))
         self.task = task
 
-    def follow(self, learner: Learner) -> None:
-        """Let a learner go on from here."""
-        learner.run(self.task, self)
+    def follow(self, learner: Learner, sample: Held | None = None) -> None:
+        """Let a learner go on from here, with all data or a sample of them."""
+        task = self.task if sample is None else _part(self.task, sample)
+        self.share = task.share
+        learner.run(task, self)
         self.advance()

@@ -21,7 +21,7 @@ from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
 from srgp.precision import double
-from srgp.sources import Batch, Source, as_source, digest, first_row
+from srgp.sources import Batch, Source, Spread, as_source, digest, first_row
 from srgp.statistics import Statistics, summarise_source
 
 # Up to this share, refused steps change nothing that a user should hear of.
@@ -41,7 +41,7 @@ class Task(NamedTuple):
     seed: int
     seconds: float  # how long learning may take
     present: int  # rows of weight above 0
-    prior_share: float = 1.0  # of the priors, where the source is a sample of the data
+    share: float = 1.0  # of the data, where the source is a sample: as much of the priors counts
     journal: Journal = Forgetful()
 
 
@@ -234,6 +234,12 @@ def _job(task: Task, learner: Learner, model: Model) -> dict[str, Any]:
         "priors": task.priors,
         "seed": task.seed,
     }
+
+
+def kept(task: Task) -> Task:
+    """The same, with data in several places ready for many passes over random batches."""
+    source = task.source
+    return task._replace(source=source.kept()) if isinstance(source, Spread) else task
 
 
 def as_model(task: Task, values: Values) -> Model:

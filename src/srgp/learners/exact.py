@@ -138,7 +138,7 @@ class Objective:
         task = self.task
         values = ravel_pytree(task.start)[1](jnp.asarray(x))
         bound, at_model = exact_gradient(model_at(task.coordinates, values), task.source, self.rows)
-        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.prior_share)
+        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.share)
         return float(bound), float(prior), np.asarray(flat)
 
 

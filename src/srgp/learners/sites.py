@@ -18,7 +18,7 @@ from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
 from srgp.compiled import quick_jit
 from srgp.gradient import raw_pullback
-from srgp.learners.base import Listener, Task, batch_shape, chunks, model_at
+from srgp.learners.base import Listener, Task, batch_shape, chunks, kept, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -89,6 +89,7 @@ class Sites:
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
         check_learnable(task.coordinates.template)
+        task = kept(task)
         memory = as_optimizer(self.optimizer).init(task.start)
         # The sites take their shape from the first batch.
         state = State(task.start, memory, jnp.zeros(0), jnp.zeros(0))

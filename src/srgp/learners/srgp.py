@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
 from srgp.compiled import quick_jit
-from srgp.learners.base import Listener, Task, batch_shape, model_at
+from srgp.learners.base import Listener, Task, batch_shape, kept, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -107,8 +107,7 @@ class SRGP:
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
-        if isinstance(task.source, Spread):
-            task = task._replace(source=task.source.kept())
+        task = kept(task)
         memory = as_optimizer(self.optimizer).init(task.start)
         place = Place(task.start, memory, task.start, 0, 0)
         run_epochs(task, report, self.epochs, place, functools.partial(self._epoch, task))

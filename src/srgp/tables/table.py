@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from srgp.checks import as_count
-from srgp.sources import Arrays, Batch, ahead, rebatched
+from srgp.reading import ahead
+from srgp.sources import Arrays, Batch, Held, rebatched
 from srgp.tables.columns import floats, is_number, nothing, repeated, take
 from srgp.tables.places import place
 from srgp.tables.readers import Files, Frame, Stretch, Where, opened
@@ -41,9 +42,10 @@ class Table:
     weight: the name of the column of sample weights.
     missing: what to do about nulls, NaN and infinities in these columns: "error", or "drop" to
         leave such rows out and count them.
-    buffer_rows: a random order of files is one of files and row groups, and of so many rows at a
-        time read from them; of a data frame it is one of all rows. A CSV file has no row groups:
-        where a long one is sorted, Parquet is shuffled better.
+    buffer_rows: files of more rows than this are shuffled by the order of files and row groups,
+        and within so many rows at a time read from them; fewer rows, and those of a data frame, by
+        their number, as arrays are. A CSV file has no row groups: where a long one is sorted,
+        Parquet is shuffled better.
     delimiter: what separates the columns of a CSV file.
 
     Files are read a piece at a time, ahead of use, and only the columns that are needed. Messages
@@ -150,6 +152,8 @@ class Table:
             raise ValueError("this table has no target to learn from: Table(..., target=name).")
         if isinstance(self._data, Frame):
             return self._arrays.batches(size, seed)
+        if seed is not None and self.count() <= self.buffer_rows:
+            return ahead(self._from_memory(size, seed))
         rng = None if seed is None else np.random.default_rng(seed)
         # Files are read while batches are cut, too: a row group is long to decode. Their order is
         # drawn before the first row comes, and rows are shuffled after that: by one generator.
@@ -183,6 +187,11 @@ class Table:
     def _arrays(self) -> Arrays:
         (batch,) = self._arriving(None)
         return Arrays(*batch)
+
+    def _from_memory(self, size: int, seed: int) -> Iterator[Batch]:
+        """Random batches of few rows, which are read anew: files stay the only copy."""
+        arrays = zip(*self._arriving(None), strict=True)
+        yield from Held(*map(np.concatenate, arrays)).batches(size, seed)
 
     def _tallied(self) -> Tally:
         if self._tally is None:
