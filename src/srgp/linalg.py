@@ -116,9 +116,9 @@ def lower_factor(K: Float[Array, "*batch M M"]) -> Float[jax.Array, "*batch M M"
 
 def whitener(L: Float[Array, "M M"], jitter: Scalar) -> Whitener:
     """Prepare L for repeated solves."""
-    blocks = [L[i : i + LEAF, i : i + LEAF] for i in range(0, len(L), LEAF)]
-    leaves = tuple(inverse_lower(block) for block in blocks)
     inverse = inverse_lower(L)
+    # The diagonal blocks of L⁻¹ are the inverses of those of L.
+    leaves = tuple(inverse[i : i + LEAF, i : i + LEAF] for i in range(0, len(L), LEAF))
     condition = jnp.max(jnp.sum(L**2, 1)) * jnp.sum(inverse**2)
     return Whitener(L, inverse, leaves, condition, jitter)
 

@@ -134,7 +134,7 @@ def _covariance(kernel: Kernel, R: Float[Array, "M D"]) -> Float[Array, "M M"]:
 @double
 def _factorise(model: Model) -> Basis:
     # On the device once, not with every call.
-    kernel, R, noise = jax.tree.map(jnp.asarray, (model.kernel, model.inducing, model.noise))
+    kernel, R, noise = jax.device_put((model.kernel, model.inducing, model.noise))
     whiten = whitener_of(kernel, R)
     if not is_traced(whiten):
         _check(model, whiten)
@@ -154,14 +154,16 @@ def lower_of(kernel: Kernel, R: Float[Array, "M D"]) -> tuple[Float[Array, "M M"
 
 
 def _check(model: Model, whiten: Whitener) -> None:
-    diagonal = model.kernel.diagonal(model.inducing)
-    if not np.isfinite(diagonal).all() or diagonal.max() <= 0.0:
-        raise ValueError(
-            f"the kernel {model.kernel!r} gives no positive finite variance at the inducing "
-            f"inputs (largest: {diagonal.max():g}): check its parameters and the scale of R."
-        )
+    lower = np.asarray(whiten.lower)
+    if not np.einsum("ij,ij->i", lower, lower).max() > 0.0:  # NaN compares false
+        diagonal = model.kernel.diagonal(model.inducing)
+        if not np.isfinite(diagonal).all() or diagonal.max() <= 0.0:
+            raise ValueError(
+                f"the kernel {model.kernel!r} gives no positive finite variance at the inducing "
+                f"inputs (largest: {diagonal.max():g}): check its parameters and the scale of R."
+            )
     report_jitter(
-        np.asarray(whiten.lower),
+        lower,
         float(whiten.jitter),
         f"the kernel matrix of the {len(model.inducing)} inducing inputs",
         "Inducing inputs are repeated, or closer together than the lengthscales can tell apart: "

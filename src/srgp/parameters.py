@@ -66,7 +66,7 @@ class Coordinates:
     def values(self, model: Model) -> Values:
         """What is learned, unconstrained."""
         return {
-            name: self._unit(name, np.log(leaf) if positive else np.asarray(leaf), 1.0)
+            name: self._unit(name, np.log(leaf) if positive else np.asarray(leaf), np.divide)
             for name, positive, free, leaf in self._rows(model)
             if free
         }
@@ -85,16 +85,29 @@ class Coordinates:
         return pull(gradient)[0]
 
     def _constrain(self, name: str, positive: bool, value: Array) -> Array:
-        return jnp.exp(value) if positive else self._unit(name, value, -1.0)
+        return jnp.exp(value) if positive else self._unit(name, value, jnp.multiply)
 
-    def _unit(self, name: str, value: Any, sign: float) -> Any:
-        return value * self.scale ** (-sign) if name == "inducing" else value
+    def _unit(self, name: str, value: Any, change: Callable[..., Any]) -> Any:
+        return change(value, self.scale) if name == "inducing" else value
 
     def _rows(self, model: Model) -> Iterable[tuple[str, bool, bool, Array]]:
         return zip(self.names, self.positive, self.free, jax.tree.leaves(model), strict=True)
 
 
 pytree.register(Coordinates, ("template", "scale"), ("names", "positive", "free"))
+
+
+def flat(values: Values) -> Float[np.ndarray, " P"]:
+    """All values in a row, on the host."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(values)])
+
+
+def unflat(x: Float[np.ndarray, " P"], like: Values) -> Values:
+    """The values that stand in a row."""
+    leaves, shape = jax.tree.flatten(like)
+    cuts = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
+    pieces = zip(np.split(x, cuts), leaves, strict=True)
+    return jax.tree.unflatten(shape, [piece.reshape(np.shape(leaf)) for piece, leaf in pieces])
 
 
 def parameter_names(model: Model) -> tuple[str, ...]:

@@ -5,14 +5,13 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from srgp.checks import as_count
 from srgp.collapsed import traces
 from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
-from srgp.parameters import Values, log_prior
+from srgp.parameters import Values, flat, log_prior
 from srgp.sources import Held, random_rows
 from srgp.statistics import rows_for
 
@@ -92,7 +91,7 @@ class Auto:
         enough = task.rows >= WORTH * default_batch_size(model)
         quiet = float(model.noise) <= QUIET * float(np.mean(np.var(sample.y, axis=0)))
         # As many iterations of L-BFGS as there are parameters are enough of them by themselves.
-        many = ravel_pytree(task.start)[0].size > self.iterations
+        many = flat(task.start).size > self.iterations
         return traces(model.approximation) and enough and quiet and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
@@ -118,7 +117,7 @@ class Auto:
         task = _part(watched.task, sample)
         objective = Objective(task, rows_for(task.coordinates.template, SAMPLE))
         values = minimise(objective, task.start, self.iterations, 20, 1e-6, lambda *_: False)
-        bound = objective.bound_at(np.asarray(ravel_pytree(values)[0]))
+        bound = objective.bound_at(flat(values))
         calls, refused = objective.calls, objective.refused
         watched.share = task.share
         watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=1.0))

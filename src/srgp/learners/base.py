@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from srgp.bound import log_bound
@@ -207,7 +206,7 @@ def make_task(
     rows, present = source.count(), source.present()
     if present == 0:
         raise ValueError("every row has weight 0: there is nothing to learn from.")
-    coordinates = jax.tree.map(jnp.asarray, Coordinates.of(model, fixed))
+    coordinates = jax.device_put(Coordinates.of(model, fixed))
     return Task(
         source,
         rows,

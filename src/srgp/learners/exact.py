@@ -17,7 +17,7 @@ from srgp.compiled import quick_jit
 from srgp.gradient import exact_gradient
 from srgp.learners.base import Listener, Report, Task, model_at
 from srgp.model import Model
-from srgp.parameters import Coordinates, Prior, Values, log_prior
+from srgp.parameters import Coordinates, Prior, Values, flat, log_prior, unflat
 from srgp.precision import Array, Scalar
 from srgp.statistics import rows_for
 
@@ -80,16 +80,14 @@ def minimise(
     """SciPy's L-BFGS-B, until it converges or `heard`, called every iteration, says stop."""
     from scipy.optimize import OptimizeResult, minimize
 
-    flat, unravel = ravel_pytree(start)
-
     def callback(intermediate_result: OptimizeResult) -> None:
         x = intermediate_result.x
-        if heard(unravel(jnp.asarray(x)), objective.bound_at(x)):
+        if heard(unflat(x.copy(), start), objective.bound_at(x)):
             raise StopIteration
 
     found = minimize(
         objective,
-        np.asarray(flat),
+        flat(start),
         jac=True,
         method="L-BFGS-B",
         callback=callback,
@@ -101,7 +99,7 @@ def minimise(
             "gtol": 0.0,
         },
     )
-    return unravel(jnp.asarray(found.x))
+    return unflat(found.x, start)
 
 
 class Objective:
@@ -136,10 +134,10 @@ class Objective:
     def _evaluate(self, x: np.ndarray) -> tuple[float, float, np.ndarray]:
         """Bound, log prior, and the gradient of their sum."""
         task = self.task
-        values = ravel_pytree(task.start)[1](jnp.asarray(x))
+        values = unflat(x, task.start)
         bound, at_model = exact_gradient(model_at(task.coordinates, values), task.source, self.rows)
-        prior, flat = _gradient(task.priors, task.coordinates, values, at_model, task.share)
-        return float(bound), float(prior), np.asarray(flat)
+        prior, gradient = _gradient(task.priors, task.coordinates, values, at_model, task.share)
+        return float(bound), float(prior), np.asarray(gradient)
 
 
 @functools.partial(quick_jit, static_argnums=0)
