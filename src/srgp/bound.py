@@ -122,4 +122,4 @@ def report_weights(weights: WeightPosterior) -> None:
     )
 
 
-compiled_terms = quick_jit(terms, static_argnums=0)
+compiled_terms = quick_jit(terms, plain=True, static_argnums=0)

@@ -224,7 +224,7 @@ def _pulled_se(
     return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
 
 
-@quick_jit
+@functools.partial(quick_jit, plain=True)
 def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
     """The gradient, from what `_pulled_se` gave of all blocks; Σ w k(x, x) = v Σ w."""
     assert isinstance(model.kernel, SE)
@@ -233,7 +233,7 @@ def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar
     return shaped_like(model, kernel, jnp.zeros(()), R)
 
 
-@quick_jit
+@functools.partial(quick_jit, plain=True)
 def _cotangents(
     model: Model, whiten: Whitener | None, raw: Raw
 ) -> tuple[Scalar, RawCotangent, Model]:

@@ -1,6 +1,7 @@
 """What all learners share: the task they are given, what they report, and the loop around them."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 import time
@@ -246,7 +247,7 @@ def as_model(task: Task, values: Values) -> Model:
     return jax.tree.map(np.asarray, model_at(task.coordinates, values))
 
 
-@quick_jit
+@functools.partial(quick_jit, plain=True)
 def model_at(coordinates: Coordinates, values: Values) -> Model:
     """The model at these values, in compiled code."""
     return coordinates.model(values)

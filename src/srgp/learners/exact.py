@@ -140,7 +140,7 @@ class Objective:
         return float(bound), float(prior), np.asarray(gradient)
 
 
-@functools.partial(quick_jit, static_argnums=0)
+@functools.partial(quick_jit, plain=True, static_argnums=0)
 def _gradient(
     priors: tuple[tuple[str, Prior], ...],
     coordinates: Coordinates,
