@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srgp import sources
+from srgp import drawing, sources
 from srgp.drawing import drawn
 from srgp.reading import _Reader, ahead
 from srgp.sources import Arrays, Batches, Source, as_source, first_row, random_rows
@@ -87,6 +87,19 @@ def test_the_seed_decides_the_order(name: str) -> None:
     assert len(sets[0] & sets[1]) < 4
 
 
+@pytest.mark.parametrize("count", [1, 24, 50, 99, 100, 101])
+def test_draws_of_many_rows_need_no_number_for_each(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawing, "MANY", 10)
+    for seed in range(20):
+        found = drawn(100, count, seed)
+        assert len(found) == min(count, 100)
+        assert (np.diff(found) > 0).all()
+        assert found[0] >= 0
+        assert found[-1] < 100
+
+
 @any_source
 @pytest.mark.parametrize("count", [1, 7, N, 3 * N])
 def test_the_same_rows_are_drawn_wherever_they_are(name: str, count: int) -> None:
@@ -111,8 +124,10 @@ def test_rows_of_weight_0_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> No
         random_rows(Arrays(X, y, np.zeros(N)), 5, seed=0)
 
 
-def test_every_row_is_drawn_as_often() -> None:
+@pytest.mark.parametrize("many", [10, 100])
+def test_every_row_is_drawn_as_often(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2000 draws of 5 among 50 each row is in 200, give or take 13.4."""
+    monkeypatch.setattr(drawing, "MANY", many)
     counts = np.bincount(np.concatenate([drawn(50, 5, seed) for seed in range(2000)]))
     assert abs(counts - 200).max() < 5 * 13.4
 

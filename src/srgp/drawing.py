@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+MANY = 2**21  # rows
+
 
 def shuffled_rows(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
     """Numbers of rows for random batches of `size`, the last smaller: all rows, each once."""
@@ -20,26 +22,41 @@ def drawn(present: int, count: int, seed: int) -> np.ndarray:
         raise ValueError("every row has weight 0: there is nothing to learn from.")
     if count >= present:
         return np.arange(present)
-    return np.sort(np.random.default_rng(seed).choice(present, count, replace=False))
+    rng = np.random.default_rng(seed)
+    if present <= MANY or count > present // 2:
+        return np.sort(rng.choice(present, count, replace=False))
+    # That would lay out a number for every row there is: draw until enough are different.
+    found = np.zeros(0, dtype=np.int64)
+    while len(found) < count:
+        more = rng.integers(present, size=count)
+        found, first = np.unique(np.concatenate([found, more]), return_index=True)
+        found = found[np.argsort(first)][:count]
+    return np.sort(found)
 
 
 class Picker:
     """Finds rows of weight above 0 by their numbers, which are in order, as batches pass by."""
 
     def __init__(self, rows: np.ndarray) -> None:
-        self._rows, self._start = rows, 0
-        self._held: list[tuple[np.ndarray, ...]] = []
+        self._rows, self._start, self._found = rows, 0, 0
+        self._arrays: tuple[np.ndarray, ...] = ()
         self.done = False
 
     def see(self, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         """The next batch of a pass."""
+        if not self._arrays:
+            # In place: pieces put together at the end would take as much memory again.
+            self._arrays = tuple(np.empty((len(self._rows), *a.shape[1:])) for a in batch)
         present = np.flatnonzero(batch[2] > 0.0)
         first, end = np.searchsorted(self._rows, (self._start, self._start + len(present)))
         here = present[self._rows[first:end] - self._start]
-        self._held.append(tuple(a[here] for a in batch))
+        for array, a in zip(self._arrays, batch, strict=True):
+            array[first:end] = a[here]
         self._start += len(present)
-        self.done = bool(end == len(self._rows))
+        self._found = int(end)
+        self.done = self._found == len(self._rows)
 
     def found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All of them."""
-        return tuple(np.concatenate(parts) for parts in zip(*self._held, strict=True))  # type: ignore[return-value]
+        X, y, w = (array[: self._found] for array in self._arrays)
+        return X, y, w

@@ -12,7 +12,7 @@ from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_mod
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.sites import Sites, default_batch_size
 from srgp.parameters import Values, flat, log_prior
-from srgp.sources import Held, random_rows
+from srgp.sources import Batch, Held, Spread, first_row, random_rows
 from srgp.statistics import rows_for
 
 SAMPLE = 2048  # rows of the first sample
@@ -41,8 +41,9 @@ class Auto:
        the samples were the last: ten iterations of it.
 
     Of more than 2²⁰ rows (fewer, if they have more than 14 columns), as many at random are enough
-    for `Sites` and for these ten iterations: they are held in memory, 128 MB at most. Random rows
-    are drawn by their number, so arrays, files and a cluster give the same answer.
+    for `Sites` and for these ten iterations. They are held in memory, 128 MB at most, and so are
+    fewer rows of files, which are read once. Random rows are drawn by their number, so arrays,
+    files and a cluster give the same answer.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
@@ -64,26 +65,29 @@ class Auto:
         model = task.coordinates.template
         size = max(SAMPLE, PER_INDUCING * len(model.inducing))
         stages = self._sizes(size, task.rows)
-        improved = False
+        most = _most(first_row(task.source, model.inducing.shape[1]))
+        improved, held = False, None
         for k, sample in enumerate(_samples(task, stages)):
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
             self._on_sample(sample, watched)
             if k == 0 and not watched.stopped and self._sites_pay(watched.task, sample):
                 watched.until = 0.4
-                held = _held(task, sample)
+                held = _held(task, most)
                 steps = held.count() / default_batch_size(model)
                 sites = Sites(epochs=math.ceil(STEPS / steps), learning_rate=0.1)
                 improved = self._improves(watched, sites, held)
             if watched.stopped or improved:
                 break
-        if watched.stopped:
+        few = task.rows > LARGEST
+        if watched.stopped or (few and improved):
             return
+        # Rows that would be read again at every pass are held, too.
+        here = isinstance(task.source, Held | Spread)
+        if held is None and (task.present > most or not here):
+            held = _held(task, most)
         watched.until = 1.0
-        if task.rows <= LARGEST:
-            watched.follow(Exact(2 * self.iterations, tolerance=self.tolerance, window=10))
-        elif not improved:
-            enough = None if task.present <= _most(sample) else _held(task, sample)
-            watched.follow(Exact(iterations=FEW), enough)
+        polish = Exact(2 * self.iterations, tolerance=self.tolerance, window=10)
+        watched.follow(Exact(FEW) if few else polish, held)
 
     def _sites_pay(self, task: Task, sample: Held) -> bool:
         """Whether Sites are worth a try from here."""
@@ -135,15 +139,14 @@ def _samples(task: Task, sizes: list[int]) -> Iterator[Held]:
         yield Held(*(array[some] for array in rows))
 
 
-def _most(sample: Held) -> int:
+def _most(batch: Batch) -> int:
     """How many rows like these to learn from."""
-    columns = sum(a[0].size for a in (sample.X, sample.y, sample.w))
-    return min(MOST, max(LARGEST, NUMBERS // columns))
+    return min(MOST, max(LARGEST, NUMBERS // sum(a[0].size for a in batch)))
 
 
-def _held(task: Task, sample: Held) -> Held:
-    """So many, in memory."""
-    return Held(*random_rows(task.source, _most(sample), task.seed))
+def _held(task: Task, most: int) -> Held:
+    """So many, or all, in memory."""
+    return Held(*random_rows(task.source, most, task.seed))
 
 
 def _part(task: Task, sample: Held) -> Task:
