@@ -17,12 +17,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from srgp import compiled  # noqa: E402 - it imports JAX
-
-# Half of the time would go into loops that are written for speed. What tests start as processes
-# of their own, the command and the examples, runs as users have it.
-compiled.QUICK.update(compiled.PLAIN)
-
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
 
