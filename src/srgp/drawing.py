@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-MANY = 2**21  # rows
+MANY = 2**21  # rows: up to here, a number for each takes little memory
 
 
 def shuffled_rows(count: int, size: int, seed: int) -> Iterator[np.ndarray]:

@@ -26,7 +26,7 @@ WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less t
 QUIET = 0.35
 FEW = 10  # iterations of L-BFGS on more rows than that
 MOST = 2**20  # rows to learn from: P parameters learned from n rows lose about P/2n a row
-NUMBERS = 2**24  # in memory, of such rows: 128 MB
+NUMBERS = 2**24  # in memory, of such rows: 128 MB, or LARGEST rows if these take more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Auto:
        the samples were the last: ten iterations of it.
 
     Of more than 2²⁰ rows (fewer, if they have more than 14 columns), as many at random are enough
-    for `Sites` and for these ten iterations. They are held in memory, 128 MB at most, and so are
-    fewer rows of files, which are read once. Random rows are drawn by their number, so arrays,
-    files and a cluster give the same answer.
+    for `Sites` and for these ten iterations. They are held in memory, 128 MB (more only where 2¹⁷
+    rows take more), and so are fewer rows of files, which are read once. Random rows are drawn by
+    their number, so arrays, files and a cluster give the same answer.
 
     iterations: of L-BFGS on each sample; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
