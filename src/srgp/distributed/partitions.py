@@ -1,17 +1,15 @@
 """Data in parts on a Dask cluster, as a source for every learner."""
 
-import functools
 import math
-import os
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from srgp.checks import padded_blocks
-from srgp.distributed import tasks
+from srgp.distributed import parts, tasks
+from srgp.distributed.asking import answered, coming
 from srgp.distributed.cluster import (
     client_or_current,
     dask_distributed,
@@ -27,7 +25,6 @@ from srgp.tables import Table
 T = TypeVar("T")
 
 FAN_IN = 8  # sums that one task adds up
-CUT = 32  # parts of arrays that are sent to the workers
 ROOM = 0.5  # of the workers' memory, for rows that are kept in it
 
 
@@ -73,22 +70,7 @@ class Partitions:
     @classmethod
     def from_arrays(cls, X: Any, y: Any, sample_weight: Any = None, client: Any = None) -> Self:
         """The chunks of dask arrays X (N, D), y (N,) or (N, Q) and weights (N,), row by row."""
-        X = X.rechunk({1: -1})
-        if any(np.isnan(size) for size in X.chunks[0]):
-            raise ValueError(
-                "the chunks of X have unknown sizes: call X.compute_chunk_sizes() first."
-            )
-        arrays = [X]
-        for name, a in (("y", y), ("sample_weight", sample_weight)):
-            if a is None:
-                continue
-            if a.shape[0] != X.shape[0]:
-                raise ValueError(f"{name} has {a.shape[0]} rows, but X has {X.shape[0]}.")
-            arrays.append(a.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, a.ndim), -1)}))
-        columns = [a.to_delayed().ravel() for a in arrays]
-        return cls(
-            [delayed()(tasks.as_tuple)(*rows) for rows in zip(*columns, strict=True)], client
-        )
+        return cls(parts.of_dask_arrays(X, y, sample_weight), client)
 
     @classmethod
     def from_frame(
@@ -102,13 +84,9 @@ class Partitions:
         client: Any = None,
     ) -> Self:
         """The partitions of a dask DataFrame; the rest as in `srgp.tables.Table`."""
-        if features is None:
-            others = {weight, *([target] if isinstance(target, str) else target)}
-            features = [name for name in frame.columns if name not in others]
-        features = [features] if isinstance(features, str) else list(features)
-        opened = functools.partial(tasks.framed, target, features, weight, missing)
-        parts = [delayed()(opened)(f"part {i}", p) for i, p in enumerate(frame.to_delayed())]
-        return cls(parts, client)._named(features, target)
+        features = parts.features_of(frame, target, features, weight)
+        cut = parts.of_frame(frame, target, features, weight, missing)
+        return cls(cut, client)._named(features, target)
 
     @classmethod
     def from_files(
@@ -128,17 +106,13 @@ class Partitions:
         larger than memory.
         """
         table = Table(where, target, features, weight, missing=missing, delimiter=delimiter)  # type: ignore[arg-type]
-        files = [os.path.abspath(file) for file in table.files()]
-        if not files:
-            raise ValueError("only files can be read by workers: give paths, folders or patterns.")
-        settings = {"missing": missing, "delimiter": delimiter}
-        parts = [
-            tasks.File(
-                file, target, list(table.feature_names), weight, settings, os.path.getsize(file)
-            )
-            for file in files
-        ]
-        return cls(parts, client, files)._named(table.feature_names, target)
+        return cls._from_table(table, client)
+
+    @classmethod
+    def _from_table(cls, table: Table, client: Any) -> Self:
+        files = parts.of_files(table)
+        named = cls(files, client, [file.path for file in files])
+        return named._named(table.feature_names, table.target_names)
 
     @classmethod
     def of(cls, data: Any, client: Any = None) -> Self:
@@ -147,7 +121,7 @@ class Partitions:
         if isinstance(data, cls):
             return data
         if isinstance(data, Table):
-            return cls.from_files(client=client, **data.settings())
+            return cls._from_table(data, client)
         if hasattr(data, "to_delayed"):
             raise ValueError(
                 "one dask collection does not tell what to predict: give dask arrays (X, y), or "
@@ -162,10 +136,8 @@ class Partitions:
             return cls(data, client)
         if all(a is None or hasattr(a, "to_delayed") for a in data):
             X, y, weight = (*data, None)[:3]
-            return cls.from_arrays(X, y, weight, client=client)
-        held = Arrays(*data)
-        cut = [np.array_split(a, min(CUT, held.count())) for a in (held.X, held.y, held.w)]
-        return cls(zip(*cut, strict=True), client)
+            return cls.from_arrays(X, y, weight, client)
+        return cls(parts.of_arrays(Arrays(*data)), client)
 
     def persist(self) -> Self:
         """The same, with all parts read once into the memory of the workers and kept there.
@@ -239,7 +211,7 @@ class Partitions:
                 delayed()(tasks.added, pure=False)(sums[i : i + FAN_IN])
                 for i in range(0, len(sums), FAN_IN)
             ]
-        found: T | None = self._computed(sums[0])
+        found: T | None = answered(self.client, sums[0])
         if found is None:
             raise ValueError("the data have no rows.")
         return found
@@ -272,14 +244,14 @@ class Partitions:
         picked = [
             self.promised(tasks.picked, i, chosen[where == i] - starts[i]) for i in np.unique(where)
         ]
-        found = self._computed_all(picked)
+        found = answered(self.client, picked)
         return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))  # type: ignore[return-value]
 
     def sizes(self) -> list[tasks.Size]:
         """What each part holds; the first call looks."""
         if self._sizes is None:
             promised = [self.promised(tasks.size, i) for i in range(len(self.parts))]
-            found = self._computed_all(promised)
+            found = answered(self.client, promised)
             filled = [(n, size) for n, size in zip(self.names, found, strict=True) if size.rows]
             if not filled:
                 raise ValueError("the data have no rows.")
@@ -365,22 +337,13 @@ class Partitions:
         return [i for i, size in enumerate(self.sizes()) if size.rows]
 
     def _brought(self, order: Iterable[int]) -> Iterator[Batch]:
-        return self._coming(self.promised(tasks.arrays, i) for i in order)
+        return coming(self.client, (self.promised(tasks.arrays, i) for i in order))
 
     def _drawn(self, size: int, seed: int) -> Iterator[Batch]:
         promised = ([cut.rows for cut in cuts] for cuts in by_number(self, size, seed))
-        for pieces in self._coming(promised):
+        for pieces in coming(self.client, promised):
             arrays = zip(*((piece.X, piece.y, piece.w) for piece in pieces), strict=True)
             yield from padded_blocks(tuple(map(np.concatenate, arrays)), size)  # type: ignore[misc]
-
-    def _coming(self, promised: Iterable[Any]) -> Iterator[Any]:
-        """What is promised, one after the other, each begun before the last is used."""
-        coming = None
-        for task in promised:
-            coming, ready = self._begun(task), coming
-            if ready is not None:
-                yield self._answer(ready)
-        yield self._answer(coming)
 
     def promised(self, work: Callable[..., Any], i: int, *rest: Any) -> Any:
         """work(name, part, *rest) of the i-th part, under a key that says which part it is."""
@@ -388,20 +351,3 @@ class Partitions:
         # Dask takes what stands before the dash for the kind of task, and spreads those of a kind.
         key = f"{work.__name__}-{uuid.uuid4().hex}, {name}"
         return delayed()(work, pure=False)(name, self.parts[i], *rest, dask_key_name=key)
-
-    def _computed(self, task: Any) -> Any:
-        return self._answer(self._begun(task))
-
-    def _computed_all(self, tasks: list[Any]) -> list[Any]:
-        found: list[Any] = self._answer(self._begun(tasks))
-        return found
-
-    def _answer(self, futures: Any) -> Any:
-        with in_words(self.client):
-            return self.client.gather(futures)
-
-    def _begun(self, tasks: Any) -> Any:
-        with warnings.catch_warnings(), in_words(self.client):
-            # θ and its M×M matrices travel with the tasks, so that a lost worker loses nothing.
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self.client.compute(tasks)
