@@ -5,7 +5,7 @@ which is what a controller that plans ahead relies on.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,11 +53,10 @@ def settings(full: bool) -> dict[str, Any]:
     }
 
 
-def identify(chosen: Mapping[str, Any], horizon: int, seed: int) -> Identified:
-    """The last `horizon` rows before the test rows, which come last."""
-    plant = tank.simulate(chosen["samples"], seed)
+def identify(plant: tank.Plant, test: int, horizon: int, seed: int) -> Identified:
+    """The last `horizon` rows before the `test` rows, which come last."""
     X, y = tank.features(plant)
-    cut = len(X) - chosen["test"]
+    cut = len(X) - test
     train = slice(max(0, cut - horizon), cut)
     centre, spread = X[train].mean(0), X[train].std(0)
     y_centre, y_spread = float(y[train].mean()), float(y[train].std())
@@ -81,32 +80,46 @@ def methods(horizon: int, run_peer: Any) -> dict[str, Method]:
 
 def run(results: Results, chosen: Mapping[str, Any], run_peer: Any) -> str:
     """Every method at every horizon it can take; the pictures, and the table."""
-    rows: list[dict[str, Any]] = []
-    for horizon in chosen["horizons"]:
-        tried: dict[str, Any] = dict(methods(horizon, run_peer))
-        if horizon <= chosen["full_gp"]:
-            tried["full GP"] = None
-        for name, method in tried.items():
-            runs = []
-            for seed in range(chosen["repetitions"]):
+    runs: dict[tuple[str, int], list[Any]] = {}
+    for seed in range(chosen["repetitions"]):
+        # Simulated, and cut into rows, only if a run is missing, and once for all of them.
+        plant = functools.cache(functools.partial(tank.simulate, chosen["samples"], seed))
+        for horizon in chosen["horizons"]:
+            made = functools.cache(
+                lambda plant=plant, horizon=horizon, seed=seed: identify(
+                    plant(), chosen["test"], horizon, seed
+                )
+            )
+            for name, method in _tried(horizon, chosen, run_peer).items():
                 key = f"{name} {horizon} {seed}"
-                kept = results.checkpoint(key)
-                work = functools.partial(_work, chosen, horizon, seed, method, kept)
-                runs.append(results.run(key, work))
-            if name == "SRGP":
-                shown = runs[0]["shown"]  # of the longest past, in the end
-            keys = [key for key in runs[0] if key != "shown"]
-            means = {key: float(np.mean([r[key] for r in runs])) for key in keys}
-            rows.append({"method": name, "horizon": horizon, **means, "repetitions": len(runs)})
+                work = functools.partial(_work, made, seed, method, results.checkpoint(key))
+                runs.setdefault((name, horizon), []).append(results.run(key, work))
+    rows = [
+        {"method": name, "horizon": horizon, **_means(found), "repetitions": len(found)}
+        for (name, horizon), found in runs.items()
+    ]
     results.picture(picture(rows), "plant")
-    results.picture(prediction(shown), "plant-prediction")
+    longest = runs["SRGP", chosen["horizons"][-1]]
+    results.picture(prediction(longest[0]["shown"]), "plant-prediction")
     return results.table("plant", rows)
 
 
+def _tried(horizon: int, chosen: Mapping[str, Any], run_peer: Any) -> dict[str, Method | None]:
+    """The methods that can take so many rows; None stands for the full GP."""
+    found: dict[str, Method | None] = dict(methods(horizon, run_peer))
+    return {**found, "full GP": None} if horizon <= chosen["full_gp"] else found
+
+
+def _means(runs: list[Any]) -> dict[str, float]:
+    """Over repetitions, of all that is a number."""
+    keys = [key for key in runs[0] if key != "shown"]
+    return {key: float(np.mean([run[key] for run in runs])) for key in keys}
+
+
 def _work(
-    chosen: Mapping[str, Any], horizon: int, seed: int, method: Method | None, kept: Path
+    made: Callable[[], Identified], seed: int, method: Method | None, kept: Path
 ) -> dict[str, Any]:
-    at = identify(chosen, horizon, seed)
+    at = made()
     data, every = at.problem, 1
     if method is None:
         # The full GP at the hyper-parameters that the batch model finds: learning them with N³
