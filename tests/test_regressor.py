@@ -267,6 +267,31 @@ def test_degenerate_data_are_warned_of() -> None:
             SparseGPRegressor(n_inducing=5, learner=None).fit(rows, targets)
 
 
+def test_nothing_is_learned_from_targets_that_tell_nothing() -> None:
+    """Noise and variance would go to zero: certain of everything after one row."""
+    X = np.linspace(0, 1, 20)[:, None]
+    for rows, targets in [(X[:1], X[:1, 0]), (X, np.full(20, 3.0)), (X, np.ones((20, 2)))]:
+        with pytest.warns(DegenerateWarning):
+            est = SparseGPRegressor(n_inducing=5).fit(rows, targets)
+        assert est.history_ is None
+        mean, deviation = est.predict([[0.5], [100.0]], return_std=True)
+        np.testing.assert_allclose(mean, np.stack([targets[0]] * 2), atol=1e-6)
+        # Far from all rows it is the prior's, in units of y.
+        np.testing.assert_allclose(deviation[1], 1.0, rtol=0.01)
+        assert (deviation > 1e-4).all()
+    with pytest.warns(DegenerateWarning):  # the other output can be learned
+        est = SparseGPRegressor(n_inducing=5).fit(X, np.column_stack([X[:, 0], np.ones(20)]))
+    assert est.history_ is not None
+
+
+def test_numbers_too_large_to_be_squared_are_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(ValueError, match=r"X has numbers too large .* column 1"):
+        SparseGPRegressor(n_inducing=5).fit(X * [1.0, 1e200], X[:, 0])
+    with pytest.raises(ValueError, match="y has numbers too large"):
+        SparseGPRegressor(n_inducing=5).fit(X, 1e200 * X[:, 0])
+
+
 def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:
     X, y = data(30, seed=4)
     est, before = again(fitted), fitted.predict(X)

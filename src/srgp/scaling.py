@@ -68,6 +68,8 @@ class Scaler:
         cls, about: tuple[np.ndarray, ...], moments: tuple[np.ndarray, ...]
     ) -> tuple[Self, float]:
         total, *sums = moments
+        _check_finite(sums[2], "X")
+        _check_finite(sums[3], "y")
         (x_mean, x_spread), (y_mean, y_spread) = (
             _centre_and_spread(point, first / total, second / total)
             for point, first, second in zip(about, sums[:2], sums[2:], strict=True)
@@ -104,6 +106,15 @@ class Scaler:
     def arrays(self) -> dict[str, np.ndarray]:
         """The four arrays by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def _check_finite(squares: np.ndarray, name: str) -> None:
+    wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(squares)))
+    if wrong.size:
+        raise ValueError(
+            f"{name} has numbers too large to be squared, first in column {wrong[0]}: give it in "
+            "larger units."
+        )
 
 
 def _check_shape(rows: np.ndarray, like: np.ndarray, name: str, what: str) -> None:
@@ -183,8 +194,9 @@ def _block_moments(
     X: np.ndarray, y: np.ndarray, w: np.ndarray, x0: np.ndarray, y0: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)²."""
-    X, y = X - x0, y - y0
-    return (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
+    with np.errstate(over="ignore", invalid="ignore"):  # told by `_check_finite`
+        X, y = X - x0, y - y0
+        return (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
 
 
 def _centre_and_spread(

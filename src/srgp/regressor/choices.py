@@ -60,6 +60,14 @@ def warn_degenerate(y: np.ndarray) -> None:
     )
 
 
+def tells_nothing(y: np.ndarray, spread: np.ndarray) -> bool:
+    """Whether all targets are constant, by some rows and the scale of all (1 for a constant).
+
+    Learning would drive noise and variance to zero, and intervals with them.
+    """
+    return bool((np.ptp(y, axis=0) == 0.0).all() and (spread == 1.0).all())
+
+
 def named(value: Any, known: dict[str, Any], kind: type, what: str) -> Any:
     """One by its name, or as it is."""
     if isinstance(value, str) and value in known:

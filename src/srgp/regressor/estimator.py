@@ -26,6 +26,7 @@ from srgp.regressor.choices import (
     client_of,
     job,
     named,
+    tells_nothing,
 )
 from srgp.regressor.memory import Remembered
 from srgp.regressor.places import both
@@ -288,6 +289,8 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
         if checkpoint is not None:
             checkpoint.check(job(self.get_params(False), learner, seed, source))
         some, scaler, weight = Scaler.with_rows(source, SAMPLE, seed)
+        if tells_nothing(some[1], scaler.y_spread):
+            learner = None
         if not self.standardize:
             scaler = Scaler.identity(len(scaler.x_spread), scaler.y_spread.shape)
         rows = scaled(source, scaler)
