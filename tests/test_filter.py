@@ -327,13 +327,13 @@ def test_blocks_of_pitc_are_padded_no_more_than_they_must(
 ) -> None:
     """Few rows are padded to whole blocks of PITC's, of one size whatever their number."""
     recursion = importlib.import_module("srgp.recursion")
-    compiled, taken = recursion.update_block, set()
+    compiled, taken = recursion.observed, set()
 
-    def update(*args: Any) -> Any:
-        taken.add(args[3].shape)
+    def observed(*args: Any) -> Any:
+        taken.add(args[2].shape)
         return compiled(*args)
 
-    monkeypatch.setattr(recursion, "update_block", update)
+    monkeypatch.setattr(recursion, "observed", observed)
     p = problem(N=120)
     model = srgp.Model(k.Matern32(), p.noise, p.R, srgp.PITC(block_size=block_size))
     for count in (10, 50, 120):

@@ -120,7 +120,8 @@ class Filter(OnDevice):
         state, count = self._with_outputs(y.shape[1:]), len(X)
         for i, block in enumerate(padded_blocks((X, y, weights), rows)):
             here = np.int32(min(rows, count - i * rows))
-            state = recursion.update_block(approximation, self.model.basis, state, *block, here)
+            seen = recursion.observed(approximation, self.model.basis, *block)
+            state = recursion.learned(state, seen, here)
         return self._at(state)
 
     def _update_one(self, x: Any, y: Any, weight: Any) -> Self:

@@ -126,7 +126,7 @@ class Model(OnDevice):
 pytree.register(Model, ("kernel", "noise", "inducing"), ("approximation",))
 
 
-@jax.jit  # so that it is traced once for a kind of kernel and a number of inducing inputs
+@quick_jit  # so that it is traced once for a kind of kernel and a number of inducing inputs
 def _covariance(kernel: Kernel, R: Float[Array, "M D"]) -> Float[Array, "M M"]:
     return kernel.covariance(R, R)
 
@@ -141,16 +141,23 @@ def _factorise(model: Model) -> Basis:
     return Basis(kernel, R, whiten, noise)
 
 
-@quick_jit
 def whitener_of(kernel: Kernel, R: Float[Array, "M D"]) -> Whitener:
     """The factor of K_RR, ready for products."""
-    return whitener(*lower_of(kernel, R))
+    return _whitener(_covariance(kernel, R))
+
+
+@quick_jit  # in a call of its own: compiled once for all kernels
+def _whitener(Krr: Float[Array, "M M"]) -> Whitener:
+    return whitener(*_lower(Krr))
 
 
 def lower_of(kernel: Kernel, R: Float[Array, "M D"]) -> tuple[Float[Array, "M M"], Scalar]:
     """L with LLᵀ = K_RR, and the jitter it took."""
-    Krr = kernel.covariance(R, R)
-    return cholesky(Krr, jnp.full(len(R), jnp.max(jnp.diagonal(Krr))))
+    return _lower(kernel.covariance(R, R))
+
+
+def _lower(Krr: Float[Array, "M M"]) -> tuple[Float[Array, "M M"], Scalar]:
+    return cholesky(Krr, jnp.full(len(Krr), jnp.max(jnp.diagonal(Krr))))
 
 
 def _check(model: Model, whiten: Whitener) -> None:

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from srgp.approximations import PITC, Approximation
-from srgp.bound import terms
+from srgp.approximations import PITC, Approximation, Observation
+from srgp.bound import WeightPosterior, terms
+from srgp.compiled import quick_jit
 from srgp.linalg import cholesky, inverse_lower, lower_factor, solve
 from srgp.model import Basis
 from srgp.moving import scatter, transfer
@@ -69,18 +70,22 @@ def update_one(
     return _step(state, *row)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def update_block(
+@functools.partial(quick_jit, static_argnums=0)
+def observed(
     approximation: Approximation,
     basis: Basis,
-    state: State,
     X: Float[Array, "B D"],
     y: Float[Array, "B *Q"],
     weights: Float[Array, " B"],
-    count: Int[Array, ""],
-) -> State:
+) -> Observation:
+    """A block as rows with unit noise: all that depends on the kernel and the model."""
+    return observe(approximation, basis, X, y, weights, basis.noise)
+
+
+# Loops over steps run faster in XLA's usual code, slow to compile: once for all kernels.
+@jax.jit
+def learned(state: State, seen: Observation, count: Int[Array, ""]) -> State:
     """The first `count` rows of a padded block, one after the other, `GROUP` at a time."""
-    seen = observe(approximation, basis, X, y, weights, basis.noise)
     rows = (seen.W.T, seen.y, seen.log_noise, seen.regulariser, seen.present)
     groups = tuple(_in_groups(part) for part in rows)
     return jax.lax.fori_loop(
@@ -133,15 +138,17 @@ def _steps(
     )
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def from_sums(approximation: Approximation, sums: Sums, noise: Scalar) -> tuple[State, object]:
+@functools.partial(quick_jit, plain=True, static_argnums=0)
+def from_sums(
+    approximation: Approximation, sums: Sums, noise: Scalar
+) -> tuple[State, WeightPosterior]:
     """The state that these sums lead to, and the weights to report on."""
     values, weights = terms(approximation, sums, noise)
     root = inverse_lower(weights.lower).T
     return State(weights.mean, root, jnp.sum(values), jnp.asarray(sums.n)), weights
 
 
-@jax.jit
+@functools.partial(quick_jit, plain=True)
 def forget_data(state: State, factor: Scalar) -> State:
     """Λ and η of the data scaled by λ: exponential forgetting."""
     # Σ′ = ((1−λ)I + λΣ⁻¹)⁻¹ = S (λI + (1−λ)SᵀS)⁻¹ Sᵀ, and λΣ′Σ⁻¹ = I − (1−λ)Σ′.
@@ -152,7 +159,7 @@ def forget_data(state: State, factor: Scalar) -> State:
     return state._replace(mean=mean, root=root)
 
 
-@jax.jit
+@functools.partial(quick_jit, plain=True)
 def forget_towards_prior(state: State, factor: Scalar) -> State:
     """Mean √λ μ and covariance λΣ + (1 − λ)I: a random walk back to the prior."""
     S = state.root
@@ -160,7 +167,7 @@ def forget_towards_prior(state: State, factor: Scalar) -> State:
     return state._replace(mean=jnp.sqrt(factor) * state.mean, root=root)
 
 
-@jax.jit
+@functools.partial(quick_jit, plain=True)
 def moved(
     state: State, G: Float[Array, "M M2"], ratio: Scalar
 ) -> tuple[State, jax.Array, jax.Array]:
@@ -177,7 +184,7 @@ def moved(
     return state._replace(mean=mean, root=root), lower, jitter
 
 
-@jax.jit
+@functools.partial(quick_jit, plain=True)
 def lost(old: Basis, new: Basis, root: Float[Array, "M M"]) -> jax.Array:
     """½ tr AC with A = Σ⁻¹ − I of the data alone, and C the scatter of the old inducing points."""
     C = scatter(old, new, transfer(old, new))
