@@ -66,6 +66,7 @@ def same(one: srgp.Learned, two: srgp.Learned) -> bool:
 def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `Auto` goes through all its stages on few rows."""
     monkeypatch.setattr(auto, "SAMPLE", 100)
+    monkeypatch.setattr(auto, "WORTHWHILE", 2)
     monkeypatch.setattr(auto, "WORTH", 0)
     monkeypatch.setattr(auto, "STEPS", 4)
 
@@ -222,7 +223,7 @@ def test_a_step_of_another_shape_is_refused(tmp_path: Path) -> None:
 # Rows, options, and after how many kept steps it is stopped, the last time by Ctrl-C.
 FITS = {
     "srgp": (600, ("--learner", "srgp", "--batch-size", "100", "--epochs", "100"), (1, 24, 30)),
-    "auto": (5000, (), (0, 5, 10)),  # so many rows that a sample comes first
+    "auto": (11_000, (), (0, 5, 10)),  # so many rows that a sample comes first
 }
 
 

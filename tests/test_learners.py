@@ -207,8 +207,8 @@ def test_a_sum_of_kernels_and_a_fixed_group() -> None:
 
 def test_auto_on_more_data_goes_from_a_sample_to_all() -> None:
     draw = np.random.default_rng(1)
-    inputs = draw.uniform(0, 6, (5000, 1))
-    targets = np.sin(inputs[:, 0]) + 0.1 * draw.normal(size=5000)
+    inputs = draw.uniform(0, 6, (11_000, 1))
+    targets = np.sin(inputs[:, 0]) + 0.1 * draw.normal(size=11_000)
     result = srgp.learn(START, (inputs, targets), srgp.Auto(iterations=20))
     epochs = result.history.column("epoch")
     assert epochs == sorted(epochs)
@@ -218,6 +218,22 @@ def test_auto_on_more_data_goes_from_a_sample_to_all() -> None:
     assert float(result.model.noise) == pytest.approx(0.01, rel=0.1)
     exact = srgp.learn(START, (inputs, targets), srgp.Exact())
     assert result.bound > exact.bound - 0.01 * abs(exact.bound)
+
+
+def test_auto_ends_in_the_middle_of_a_sample_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SAMPLE", 50)
+    monkeypatch.setattr(auto, "EVERY", 2)
+    heard: list[Any] = []
+
+    def enough(record: Record, model: srgp.Model) -> bool:
+        heard.append((record, model))
+        return len(heard) == 2
+
+    result = srgp.learn(START, DATA, srgp.Auto(iterations=20), callback=enough)
+    assert len(result.history) == 2
+    assert all(r.bound is None and r.estimate is not None and r.done < 1 for r, _ in heard)
+    assert same(result.model, heard[-1][1])
+    assert result.bound > bound_at(START)
 
 
 NOISY = np.random.default_rng(1)
@@ -231,13 +247,14 @@ def test_auto_on_many_rows_takes_a_few_steps_more(
 ) -> None:
     """On all of them, or on as many as are enough: either way the bound of all is better for it."""
     monkeypatch.setattr(auto, "LARGEST", 4500)
+    monkeypatch.setattr(auto, "WORTHWHILE", 2)
     monkeypatch.setattr(auto, "MOST", most)
     targets = SINES + np.random.default_rng(2).normal(size=9000)  # too noisy for Sites
     seen: list[srgp.Model] = []
     result = srgp.learn(
         START, (MANY, targets), srgp.Auto(iterations=20), callback=lambda r, m: seen.append(m)
     )
-    assert 2 < len(result.history) <= 1 + auto.FEW
+    assert 3 < len(result.history) <= 2 + auto.FEW  # two of the sample
     assert result.bound > bound_at(seen[0], MANY, targets)
     last = result.history[-1]
     if most == 9000:
@@ -256,7 +273,8 @@ def test_auto_takes_back_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> 
             spoiled = {**task.start, "noise": task.start["noise"] + 3.0}
             report(Report(spoiled, 1.0, done=1.0))
 
-    for name, value in {"Sites": Worse, "WORTH": 0, "LARGEST": 4500, "FEW": 1}.items():
+    changes = {"Sites": Worse, "WORTH": 0, "LARGEST": 4500, "WORTHWHILE": 2, "FEW": 1}
+    for name, value in changes.items():
         monkeypatch.setattr(auto, name, value)
     targets = SINES + 0.1 * np.random.default_rng(2).normal(size=9000)
     seen: list[srgp.Model] = []
@@ -854,8 +872,8 @@ def test_auto_leaves_few_parameters_to_the_exact_gradient(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(auto, "Sites", Unwanted)
     draw = np.random.default_rng(0)
-    inputs = draw.uniform(0, 6, (5000, 1))
-    targets = np.sin(inputs[:, 0]) + 0.1 * draw.normal(size=5000)
+    inputs = draw.uniform(0, 6, (11_000, 1))
+    targets = np.sin(inputs[:, 0]) + 0.1 * draw.normal(size=11_000)
     parameters = START.inducing.size + 3
     srgp.learn(START, (inputs, targets), srgp.Auto(iterations=parameters))
     with pytest.raises(AssertionError, match="not worth it"):

@@ -18,6 +18,8 @@ from srgp.statistics import rows_for
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 8
+WORTHWHILE = 5  # times as many rows in the data: otherwise all of them take little longer
+EVERY = 10  # iterations on a sample, a report
 LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
 STEPS = 1000  # of Sites
 WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less time
@@ -33,7 +35,8 @@ NUMBERS = 2**24  # in memory, of such rows: 128 MB, or LARGEST rows if these tak
 class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
-    1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes.
+    1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes, where
+       there are at least five times as many rows.
     2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches with
        `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
        times larger each.
@@ -60,7 +63,7 @@ class Auto:
         as_count(self.iterations, "iterations")
 
     def run(self, task: Task, report: Listener) -> None:
-        """One report a sample, then those of the learners that follow."""
+        """Reports of samples, every few iterations, then those of the learners that follow."""
         watched = _Relay(task, report)
         model = task.coordinates.template
         size = max(SAMPLE, PER_INDUCING * len(model.inducing))
@@ -99,9 +102,9 @@ class Auto:
         return traces(model.approximation) and enough and quiet and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
-        """Rows of the samples, each less than half of what an exact gradient takes."""
+        """Rows of the samples, each small beside the data, or the most that L-BFGS is given."""
         sizes = []
-        while size < min(rows, LARGEST) / 2:
+        while size < min(rows, LARGEST) / WORTHWHILE:
             sizes.append(size)
             size *= GROWTH
         return sizes
@@ -120,11 +123,22 @@ class Auto:
     def _on_sample(self, sample: Held, watched: "_Relay") -> None:
         task = _part(watched.task, sample)
         objective = Objective(task, rows_for(task.coordinates.template, SAMPLE))
-        values = minimise(objective, task.start, self.iterations, 20, 1e-6, lambda *_: False)
-        bound = objective.bound_at(flat(values))
-        calls, refused = objective.calls, objective.refused
         watched.share = task.share
-        watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=1.0))
+        done = 0
+
+        def tell(values: Values, bound: float | None, done: float) -> bool:
+            calls, refused, objective.refused = objective.calls, objective.refused, 0
+            return watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=done))
+
+        def heard(values: Values, bound: float | None) -> bool:
+            nonlocal done
+            done += 1
+            among = done % EVERY == 0 and done < self.iterations
+            return among and tell(values, bound, done / self.iterations)
+
+        values = minimise(objective, task.start, self.iterations, 20, 1e-6, heard)
+        if not watched.stopped:
+            tell(values, objective.bound_at(flat(values)), 1.0)
         watched.advance()
 
 
