@@ -18,7 +18,7 @@ from srgp.statistics import rows_for
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 8
-WORTHWHILE = 5  # times as many rows in the data: otherwise all of them take little longer
+WORTHWHILE = 2  # times as many rows in the data: otherwise all of them take little longer
 EVERY = 10  # iterations on a sample, a report
 LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
 STEPS = 1000  # of Sites
@@ -36,7 +36,7 @@ class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
     1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes, where
-       there are at least five times as many rows.
+       there are more than twice as many rows.
     2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches with
        `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
        times larger each.
