@@ -102,7 +102,7 @@ class Auto:
         return traces(model.approximation) and enough and quiet and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
-        """Rows of the samples, each small beside the data, or the most that L-BFGS is given."""
+        """Rows of the samples, each less than half of the data, or of the most worth it."""
         sizes = []
         while size < min(rows, LARGEST) / WORTHWHILE:
             sizes.append(size)
@@ -126,9 +126,9 @@ class Auto:
         watched.share = task.share
         done = 0
 
-        def tell(values: Values, bound: float | None, done: float) -> bool:
+        def tell(values: Values, bound: float | None, share: float) -> bool:
             calls, refused, objective.refused = objective.calls, objective.refused, 0
-            return watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=done))
+            return watched(Report(values, 2.0 * calls, bound=bound, refused=refused, done=share))
 
         def heard(values: Values, bound: float | None) -> bool:
             nonlocal done
