@@ -19,7 +19,8 @@ SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 8
 WORTHWHILE = 2  # times as many rows in the data: otherwise all of them take little longer
-EVERY = 10  # iterations on a sample, a report
+BRIEF = 25  # iterations on the first sample: more of them fit that sample, not the data
+EVERY = 5  # iterations on a sample, a report
 LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
 STEPS = 1000  # of Sites
 WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less time
@@ -35,8 +36,8 @@ NUMBERS = 2**24  # in memory, of such rows: 128 MB, or LARGEST rows if these tak
 class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
-    1. L-BFGS on the exact bound of a small random sample, which finds the right magnitudes, where
-       there are more than twice as many rows.
+    1. A few iterations of L-BFGS on the exact bound of a small random sample, which find the right
+       magnitudes, where there are more than twice as many rows.
     2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches with
        `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
        times larger each.
@@ -48,7 +49,7 @@ class Auto:
     rows take more), and so are fewer rows of files, which are read once. Random rows are drawn by
     their number, so arrays, files and a cluster give the same answer.
 
-    iterations: of L-BFGS on each sample; twice as many on all data.
+    iterations: of L-BFGS on each sample but the first, at most 25 there; twice as many on all data.
     tolerance:  stop when ten iterations on all data gain less than this a row each, on average.
 
     >>> import srgp
@@ -72,7 +73,7 @@ class Auto:
         improved, held = False, None
         for k, sample in enumerate(_samples(task, stages)):
             watched.until = max(watched.begun, 0.3 * (k + 1) / len(stages))
-            self._on_sample(sample, watched)
+            self._on_sample(sample, watched, self.iterations if k else min(BRIEF, self.iterations))
             if k == 0 and not watched.stopped and self._sites_pay(watched.task, sample):
                 watched.until = 0.4
                 held = _held(task, most)
@@ -120,7 +121,7 @@ class Auto:
         watched.go_back(task)
         return False
 
-    def _on_sample(self, sample: Held, watched: "_Relay") -> None:
+    def _on_sample(self, sample: Held, watched: "_Relay", iterations: int) -> None:
         task = _part(watched.task, sample)
         objective = Objective(task, rows_for(task.coordinates.template, SAMPLE))
         watched.share = task.share
@@ -133,10 +134,10 @@ class Auto:
         def heard(values: Values, bound: float | None) -> bool:
             nonlocal done
             done += 1
-            among = done % EVERY == 0 and done < self.iterations
-            return among and tell(values, bound, done / self.iterations)
+            among = done % EVERY == 0 and done < iterations
+            return among and tell(values, bound, done / iterations)
 
-        values = minimise(objective, task.start, self.iterations, 20, 1e-6, heard)
+        values = minimise(objective, task.start, iterations, 20, 1e-6, heard)
         if not watched.stopped:
             tell(values, objective.bound_at(flat(values)), 1.0)
         watched.advance()
