@@ -170,7 +170,8 @@ def _learning(learning: dict[str, Any]) -> str:
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
         if problem.get("peers_before"):
-            text.append("Ours were measured again (`--ours`) after this run of the peers.")
+            day = problem["machine"]["date"]
+            text.append(f"Ours were measured again (`--ours`, {day}) after this run of the peers.")
         text.append(_runs_table(best_runs(problem["runs"])))
         text.append(_ratio_table(problem["ratios"]))
         # Other splits and seeds of the same data have tables only.
@@ -178,6 +179,52 @@ def _learning(learning: dict[str, Any]) -> str:
             _picture(name, best_runs(problem["runs"]))
             text.append(f"![Bound against seconds, {name}](images/learning-{name}.png)")
     return "\n\n".join(text)
+
+
+def learners(learning: dict[str, Any]) -> str:
+    """Our learners beside each other: the table of docs/choosing.md, and how `auto` does in it."""
+    names = ["auto", "Exact", "SRGP", "Sites"]
+    rows, lags, losses = [], {}, {}
+    for problem_name, problem in learning.items():
+        runs = {n: problem["runs"][f"srgp {n}"] for n in names if f"srgp {n}" in problem["runs"]}
+        lags[problem_name], losses[problem_name] = behind(runs)
+        ends = [
+            f"{max(runs[n]['bounds']):,.0f}, {runs[n]['seconds'][-1]:.2g} s" if n in runs else ""
+            for n in names
+        ]
+        lag = f"{lags[problem_name]:.1%}"
+        rows.append([problem_name, f"{problem['N']:,}", str(problem["M"]), *ends, lag])
+    days = sorted({problem["machine"]["date"] for problem in learning.values()})
+    machine = next(iter(learning.values()))["machine"]
+    worst = max(losses, key=losses.__getitem__)
+    return (
+        "Best bound of all training rows, and seconds of training, from a common start "
+        f"(`python -m benchmarks.learning`, {' and '.join(days)}, {machine['cores']} cores of an "
+        f"{machine['processor']}; single runs; @1 and @2 are other splits). The last column: from "
+        f"{SETTLED:g} s on, how far `auto` is at most below the best of the others at the same "
+        "moment, as a share of the way from the start to the best end.\n\n"
+        + table(["data", "rows", "M", *(f"`{n}`" for n in names), "`auto` behind"], rows)
+        + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
+        f"{worst}."
+    )
+
+
+SETTLED = 1.0  # seconds, after which learners are compared by the clock
+
+
+def behind(runs: dict[str, Any]) -> tuple[float, float]:
+    """How far `auto` is below the best of the others, at any moment and at its end."""
+
+    def at(run: dict[str, Any], second: float) -> float:
+        told = zip(run["seconds"], run["bounds"], strict=True)
+        return max(bound for when, bound in told if when <= second)
+
+    others = [run for name, run in runs.items() if name != "auto"]
+    way = max(max(run["bounds"]) for run in runs.values()) - runs["auto"]["bounds"][0]
+    moments = {s for run in others for s in run["seconds"] if s > SETTLED} | {SETTLED}
+    lags = [max(at(run, s) for run in others) - at(runs["auto"], s) for s in moments]
+    loss = max(max(run["bounds"]) for run in others) - max(runs["auto"]["bounds"])
+    return max(0.0, *lags) / way, max(0.0, loss) / way
 
 
 def best_runs(runs: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The sections of docs that come from benchmarks.scale, .cluster and .streams, between marks."""
+"""Sections of docs between marks: from benchmarks.scale, .cluster, .streams and .learning."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
-from benchmarks.learning_report import table
+from benchmarks.learning_report import learners, table
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -17,6 +17,7 @@ def fill_all() -> None:
         ("scale.md", "scale", scale),
         ("scale.md", "cluster", cluster),
         ("online.md", "streams", streams),
+        ("choosing.md", "learning", learners),
     ):
         results = RESULTS / f"{name}.json"
         if results.exists():
