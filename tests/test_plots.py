@@ -171,7 +171,7 @@ def saddle(X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
 
 def test_posterior_2d_draws_mean_and_deviation() -> None:
     data, R = np.array([[0.5, 2.5], [0.7, 2.1]]), np.array([[0.0, 2.0], [1.0, 3.0], [9.0, 2.0]])
-    axes = plots.posterior_2d(saddle, [(0, 1), (2, 3)], X=data, inducing=R, resolution=11)
+    axes = plots.posterior_2d(saddle, data, inducing=R, bounds=[(0, 1), (2, 3)], resolution=11)
     assert axes.shape == (2,)
     first, second = np.meshgrid(np.linspace(0, 1, 11), np.linspace(2, 3, 11))
     for ax, expected in zip(axes, (first - 10.0 * second, 0.5 * first), strict=True):
@@ -184,6 +184,14 @@ def test_posterior_2d_draws_mean_and_deviation() -> None:
         assert (ax.get_xlim(), ax.get_ylim()) == ((0.0, 1.0), (2.0, 3.0))
     assert [ax.get_title() for ax in axes] == ["mean", "standard deviation"]
     assert (axes[0].get_xlabel(), axes[0].get_ylabel()) == ("x₁", "x₂")
+
+
+def test_posterior_2d_covers_what_it_shows() -> None:
+    data, R = np.array([[0.0, 5.0], [1.0, 5.0]]), np.array([[3.0, 5.0]])
+    for ax in plots.posterior_2d(saddle, data, inducing=R, resolution=5):
+        np.testing.assert_allclose(ax.get_xlim(), (-0.15, 3.15))
+        np.testing.assert_allclose(ax.get_ylim(), (4.0, 6.0))  # all the same: 1 on either side
+        assert len(ax.lines[1].get_xydata()) == 1
 
 
 # Learning.
@@ -324,7 +332,7 @@ SINGLE: dict[str, Any] = {
     "prediction_vs_truth": lambda ax: plots.prediction_vs_truth(*normal_data(50), ax=ax),
 }
 SEVERAL: dict[str, Any] = {
-    "posterior_2d": lambda axes: plots.posterior_2d(saddle, [(0, 1), (0, 1)], axes=axes),
+    "posterior_2d": lambda axes: plots.posterior_2d(saddle, bounds=[(0, 1), (0, 1)], axes=axes),
     "parameters": lambda axes: plots.parameters_over_time({"a": [1.0], "b": [2.0]}, axes=axes),
 }
 
@@ -391,9 +399,10 @@ def test_colours_are_safe() -> None:
         (lambda: plots.posterior_1d(POST.predict, grid=[]), "grid must have shape"),
         (lambda: plots.posterior_1d(POST.predict, grid=[0.0, np.nan]), "grid holds nan"),
         (lambda: plots.posterior_1d(lambda X, noise: (X[1:], X), grid=GRID), "predict gave"),
-        (lambda: plots.posterior_2d(saddle, [(0, 1)]), "bounds must be"),
-        (lambda: plots.posterior_2d(saddle, [(0, 1), (1, 1)]), "bounds must be"),
-        (lambda: plots.posterior_2d(saddle, [(0, 1), (0, 1)], X=X), "X has 1 columns"),
+        (lambda: plots.posterior_2d(saddle, bounds=[(0, 1)]), "array of shape \\(1, 2\\)"),
+        (lambda: plots.posterior_2d(saddle, bounds=[(0, 1), (1, 1)]), "low first"),
+        (lambda: plots.posterior_2d(saddle), "bounds are needed"),
+        (lambda: plots.posterior_2d(saddle, X), "X has 1 columns"),
         (lambda: plots.convergence({}), "no histories"),
         (lambda: plots.convergence(history([None])), "the history has no bound"),
         (lambda: plots.convergence({"A": History()}), "the history of A has no bound"),

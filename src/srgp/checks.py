@@ -129,8 +129,10 @@ def as_weights(sample_weight: ArrayLike | None, rows: int) -> np.ndarray:
 def as_positive(value: ArrayLike, name: str) -> np.ndarray:
     """A finite number, or array of numbers, greater than zero."""
     array = as_floats(value, name)
-    if array.size == 0 or not (array > 0).all():
-        raise ValueError(f"{name} must be positive, got {array.tolist()}.")
+    if array.size == 0:
+        raise ValueError(f"{name} must be positive, got no number.")
+    if not (array > 0).all():
+        raise ValueError(f"{name} must be positive, got {array.min():g}.")
     return array
 
 

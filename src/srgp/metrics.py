@@ -113,8 +113,9 @@ def calibration(
     expected = np.linspace(0.05, 0.95, 19) if levels is None else as_floats(levels, "levels")
     if expected.ndim != 1 or expected.size == 0:
         raise ValueError(f"levels must be a list of probabilities, got shape {expected.shape}.")
-    if not ((expected > 0.0) & (expected < 1.0)).all():
-        raise ValueError(f"a level must lie between 0 and 1, got {expected.tolist()}.")
+    outside = expected[(expected <= 0.0) | (expected >= 1.0)]
+    if outside.size:
+        raise ValueError(f"a level must lie between 0 and 1, got {outside[0]:g}.")
     half_width = -ndtri(0.5 * (1.0 - expected))  # the lower tail keeps the digits of levels near 1
     return expected.copy(), np.searchsorted(z, half_width, side="right") / z.size
 

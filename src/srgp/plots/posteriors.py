@@ -108,35 +108,38 @@ def posterior_1d(
 
 def posterior_2d(
     predict: "Predict | Answers | Posterior",
-    bounds: ArrayLike,
-    *,
     X: ArrayLike | None = None,
+    *,
     inducing: ArrayLike | None = None,
+    bounds: ArrayLike | None = None,
     resolution: int = 80,
     output: int = 0,
     axes: Any = None,
 ) -> np.ndarray:
     """Mean and standard deviation of f over two inputs, side by side: an array of two axes.
 
-    predict as for `posterior_1d`; bounds ((low, high), (low, high)) of the two inputs; X (N, 2) are
-    drawn as dots, 2000 at most, and inducing inputs (M, 2) as circles; resolution² points are
-    predicted.
+    predict as for `posterior_1d`; X (N, 2) are drawn as dots, 2000 at most, and inducing inputs
+    (M, 2) as circles; bounds ((low, high), (low, high)) of the two inputs cover both if none are
+    given; resolution² points are predicted.
 
     >>> import srgp
     >>> from srgp import plots
     >>> model = srgp.Model(srgp.kernels.SE(), noise=0.1, inducing=[[0.0, 0.0], [1.0, 1.0]])
     >>> post = srgp.posterior(model, srgp.summarise(model, [[0.5, 0.2]], [1.0]))
-    >>> axes = plots.posterior_2d(post.predict, [(0, 1), (0, 1)], inducing=model.inducing)
+    >>> axes = plots.posterior_2d(post, inducing=model.inducing)
     >>> [ax.get_title() for ax in axes]
     ['mean', 'standard deviation']
     """
-    limits = as_floats(bounds, "bounds")
-    if limits.shape != (2, 2) or not (limits[:, 0] < limits[:, 1]).all():
-        raise ValueError(
-            f"bounds must be ((low, high), (low, high)), one pair an input, got {limits.tolist()}."
-        )
     X = None if X is None else as_inputs(X, columns=2)
     R = None if inducing is None else as_inputs(inducing, "inducing", columns=2)
+    limits = _around("bounds are", X, R).T if bounds is None else as_floats(bounds, "bounds")
+    if limits.shape != (2, 2):
+        raise ValueError(
+            "bounds must be ((low, high), (low, high)), one pair an input, got an array of shape "
+            f"{limits.shape}."
+        )
+    if not (limits[:, 0] < limits[:, 1]).all():
+        raise ValueError(f"bounds must be (low, high) each, low first, got {limits.tolist()}.")
     if R is not None:  # those outside would lie on the neighbouring panel
         R = R[((limits[:, 0] <= R) & (limits[:, 1] >= R)).all(1)]
     first, second = (np.linspace(low, high, resolution) for low, high in limits)
@@ -200,10 +203,17 @@ def _predicted(
 
 
 def _grid(*places: np.ndarray | None) -> np.ndarray:
-    """400 points over all that is shown, and 5 % more on either side."""
+    """400 points over all that is shown."""
+    low, high = _around("a grid is", *places)
+    return np.linspace(low, high, 400)
+
+
+def _around(needed: str, *places: np.ndarray | None) -> np.ndarray:
+    """The lowest and the highest of all that is shown, and 5 % more on either side."""
     shown = [p for p in places if p is not None]
     if not shown:
-        raise ValueError("without data and inducing inputs a grid is needed, such as 0 to 1.")
-    low, high = min(p.min() for p in shown), max(p.max() for p in shown)
-    margin = 0.05 * (high - low) or 1.0
-    return np.linspace(low - margin, high + margin, 400)
+        raise ValueError(f"without data and inducing inputs {needed} needed, such as 0 to 1.")
+    low = np.min([p.min(0) for p in shown], axis=0)
+    high = np.max([p.max(0) for p in shown], axis=0)
+    margin = np.where(high > low, 0.05 * (high - low), 1.0)
+    return np.stack([low - margin, high + margin])
