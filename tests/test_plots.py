@@ -221,6 +221,14 @@ def test_convergence_of_several_learners() -> None:
     assert len({drawn.get_color() for drawn in ax.lines}) == 2
 
 
+def test_convergence_by_estimates_where_there_is_no_bound() -> None:
+    told = History(Record(float(i), float(i), None, -1.0 / i, None, None, 0) for i in (1, 2))
+    ax = plots.convergence({"A": history([-2.0, -1.0]), "B": told})
+    assert (legend(ax), ax.get_ylabel()) == (["A", "B (estimate)"], "bound")
+    np.testing.assert_array_equal(line(ax, "B (estimate)").get_ydata(), [-1.0, -0.5])
+    assert plots.convergence(told).get_ylabel() == "estimate of the bound"
+
+
 def test_many_learners_differ_in_colour_or_dashes_and_keep_the_legend_outside() -> None:
     ax = plots.convergence({f"learner {i}": history([-2.0, -1.0 * i]) for i in range(9)})
     assert len({(drawn.get_color(), drawn.get_linestyle()) for drawn in ax.lines}) == 9

@@ -43,7 +43,8 @@ def convergence(
 ) -> Axes:
     """How learning went: a column of one history, or of several by name, over time or epochs.
 
-    Records without that number, and numbers that are not finite, are left out.
+    Records without that number, and numbers that are not finite, are left out. For a history that
+    has no bound, as those of `SRGP` and `Sites` by themselves, its estimate is drawn and named so.
 
     >>> from srgp import plots
     >>> from srgp.learners import History, Record
@@ -60,14 +61,16 @@ def convergence(
     named = {"": histories} if isinstance(histories, History) else histories
     if not named:
         raise ValueError("there are no histories to draw.")
-    curves = {name: _curve(name, history, against, quantity) for name, history in named.items()}
+    kinds = {name: _known_kind(history, quantity) for name, history in named.items()}
+    curves = {name: _curve(name, named[name], against, kind) for name, kind in kinds.items()}
     ax = new_axes((4.5, 3.0)) if ax is None else ax
     marker = "o" if max(len(x) for x, _ in curves.values()) <= 30 else ""
     for i, (name, (x, values)) in enumerate(curves.items()):
+        label = name if not name or kinds[name] == quantity else f"{name} ({kinds[name]})"
         ax.plot(
-            x, values, nth_dash(i), color=nth_colour(i), lw=1.2, marker=marker, ms=2.5, label=name
+            x, values, nth_dash(i), color=nth_colour(i), lw=1.2, marker=marker, ms=2.5, label=label
         )
-    dress(ax, NAMES[against], NAMES[quantity])
+    dress(ax, NAMES[against], NAMES[kinds.get("", quantity)])
     if len(named) > 5:
         legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     elif any(named):
@@ -125,6 +128,16 @@ def parameters_over_time(
             # Beside the curves: in a small panel there is no room among them.
             legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return panels
+
+
+def _known_kind(history: History, quantity: str) -> str:
+    """The quantity, or the estimate in place of a bound that nobody asked for."""
+    known = {
+        kind: any(v is not None for v in history.column(kind)) for kind in ("bound", "estimate")
+    }
+    return (
+        "estimate" if quantity == "bound" and known["estimate"] and not known["bound"] else quantity
+    )
 
 
 def _curve(name: str, history: History, against: str, quantity: str) -> np.ndarray:
