@@ -73,7 +73,11 @@ def theirs(
 def evaluate(problem: Problem, trace: list[tuple[float, srgp.Model]]) -> dict[str, Any]:
     """The bound at (some of) the snapshots, and the test errors at the last one."""
     count = SNAPSHOTS if len(problem["X"]) <= MANY else FEW_SNAPSHOTS
-    wanted = np.unique(np.linspace(0, len(trace) - 1, count).round().astype(int))
+    # As many early as late ones on the logarithmic axis on which they are drawn.
+    times = np.array([elapsed for elapsed, _ in trace])
+    moments = np.geomspace(max(times[1], 1e-3), max(times[-1], 2e-3), count - 1)
+    reached = np.minimum(np.searchsorted(times, moments), len(trace) - 1)
+    wanted = np.unique([0, 1, *reached, len(trace) - 1])
     seconds, bounds = [], []
     statistics = None
     with warnings.catch_warnings():

@@ -189,7 +189,9 @@ def learners(learning: dict[str, Any]) -> str:
         runs = {n: problem["runs"][f"srgp {n}"] for n in names if f"srgp {n}" in problem["runs"]}
         lags[problem_name], losses[problem_name] = behind(runs)
         ends = [
-            f"{max(runs[n]['bounds']):,.0f}, {runs[n]['seconds'][-1]:.2g} s" if n in runs else ""
+            f"{max(runs[n]['bounds']):,.0f}, {_rounded(runs[n]['seconds'][-1])} s"
+            if n in runs
+            else ""
             for n in names
         ]
         lag = f"{lags[problem_name]:.1%}"
@@ -201,12 +203,16 @@ def learners(learning: dict[str, Any]) -> str:
         "Best bound of all training rows, and seconds of training, from a common start "
         f"(`python -m benchmarks.learning`, {' and '.join(days)}, {machine['cores']} cores of an "
         f"{machine['processor']}; single runs; @1 and @2 are other splits). The last column: from "
-        f"{SETTLED:g} s on, how far `auto` is at most below the best of the others at the same "
-        "moment, as a share of the way from the start to the best end.\n\n"
+        f"{SETTLED:g} s on, whenever it was looked at, how far `auto` is at most below what the "
+        "best of the others has by then, as a share of the way from the start to the best end.\n\n"
         + table(["data", "rows", "M", *(f"`{n}`" for n in names), "`auto` behind"], rows)
         + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
         f"{worst}."
     )
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10.0 else f"{seconds:.1f}"
 
 
 SETTLED = 1.0  # seconds, after which learners are compared by the clock
@@ -221,10 +227,10 @@ def behind(runs: dict[str, Any]) -> tuple[float, float]:
 
     others = [run for name, run in runs.items() if name != "auto"]
     way = max(max(run["bounds"]) for run in runs.values()) - runs["auto"]["bounds"][0]
-    moments = {s for run in others for s in run["seconds"] if s > SETTLED} | {SETTLED}
+    moments = [s for s in runs["auto"]["seconds"] if s >= SETTLED]
     lags = [max(at(run, s) for run in others) - at(runs["auto"], s) for s in moments]
     loss = max(max(run["bounds"]) for run in others) - max(runs["auto"]["bounds"])
-    return max(0.0, *lags) / way, max(0.0, loss) / way
+    return max([0.0, *lags]) / way, max(0.0, loss) / way
 
 
 def best_runs(runs: dict[str, Any]) -> dict[str, Any]:
