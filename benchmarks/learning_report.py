@@ -110,8 +110,9 @@ three largest sizes are at most 1.3 and 2.
 {table(["M, D, B", "SRGP", "ratio", "Sites", "ratio", *peers], rows)}
 
 At M = 100 SRGP's ratio moves with the machine, which is shared: 1.16 in a run some hours before
-this one, 1.34 in this, in which the peers' steps took up to 1.4 times as long as in that. What is
-not products there is the kernel matrix, scaling it for each product, and waiting for the factor of
+this one, 1.34 in this, in which the peers' steps took up to 1.4 times as long as in that, and 1.47
+in a slower hour yet (2026-11-18; Sites 3.7 there, for its products alone were quick). What is not
+products there is the kernel matrix, scaling it for each product, and waiting for the factor of
 K_RR. Blocks of 2¹⁵ to 2²⁰ entries of the kernel matrix were tried: smaller ones than the 2¹⁸ that
 are used took up to 1.6 times as long, larger ones no less.
 

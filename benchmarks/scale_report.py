@@ -95,7 +95,7 @@ def cluster(results: dict[str, Any]) -> str:
         f"two cores also run the scheduler and the client, and the machine is shared: plain matrix "
         "products in the same workers, which need nothing of each other, tell what a second core "
         f"is worth at that time.\n\n{measured}\n\n"
-        "At least 1.8 is wanted. Seven runs of 2026-11-17 and 18, of this version and earlier ones, "
+        "At least 1.8 is wanted. Seven runs of 2026-11-17 and 18, of this and earlier versions, "
         "gave 1.75 to 1.91 for `summarise`, 1.72 to 1.91 for the gradient, and 1.76 to 1.92 for "
         "plain products: where the machine does not give it, it is missed.\n\n"
         f"Reductions without work, of 2 to 256 parts and sums of 1 to 10⁶ numbers, cost "

@@ -200,6 +200,7 @@ def prediction(shown: Mapping[str, Any]) -> Any:
 def picture(rows: list[dict[str, Any]]) -> Any:
     """Errors over the horizon, by method."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, NullLocator
 
     names = ("RMSE", "median error", "free-run RMSE")
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
@@ -210,8 +211,10 @@ def picture(rows: list[dict[str, Any]]) -> Any:
             points = zip(*line, strict=True)
             axes.loglog(*points, **style(method), marker="o", ms=4, label=method)
         axes.set(title=name, xlabel="rows learned from")
+        # A decade at most: round numbers, which powers of ten are too few for.
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:.3g}")
-        axes.yaxis.set_minor_formatter("{x:.3g}")
     panels[0].set_ylabel("off the true concentration")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
