@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import srgp
-from benchmarks.common import RESULTS, write
+from benchmarks.common import RESULTS, machine, write
 from benchmarks.problems import Problem, synthetic, table
 from srgp.metrics import scores
 
@@ -103,7 +103,10 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     folder = chosen.data
-    known = json.loads((RESULTS / "defaults.json").read_text())["sets"] if chosen.untuned else {}
+    before = json.loads((RESULTS / "defaults.json").read_text()) if chosen.untuned else None
+    known = before["sets"] if before else {}
+    # Where and when the others were run.
+    others = before.get("others", before["machine"]) if before else machine()
     problems: dict[str, Any] = {}
     if folder is not None:
         for name in ("powerplant", "protein_raw", "airline"):
@@ -117,8 +120,8 @@ def main() -> None:
         if chosen.untuned:
             runs = {**known.get(name, {"runs": {}})["runs"], **runs}
         else:
-            others = {**TUNED, "M = 300": LARGER}
-            runs |= {label: judge(problem, settings) for label, settings in others.items()}
+            tuned = {**TUNED, "M = 300": LARGER}
+            runs |= {label: judge(problem, settings) for label, settings in tuned.items()}
         results[name] = {"N": len(problem["X"]), "runs": runs}
         for label, run in runs.items():
             print(
@@ -127,7 +130,7 @@ def main() -> None:
                 flush=True,
             )
         # As far as it has come.
-        write("defaults", {"first": first, "sets": {**known, **results}})
+        write("defaults", {"others": others, "first": first, "sets": {**known, **results}})
 
 
 if __name__ == "__main__":

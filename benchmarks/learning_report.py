@@ -64,7 +64,7 @@ def _defaults(measured: dict[str, Any]) -> str:
 `SparseGPRegressor().fit(X, y)`, M = 100, judged on rows it has not seen. Seconds are the whole fit,
 compilation included. *Above tuned* is its RMSE over the best of itself, 200 iterations of `Exact`,
 Matérn 3/2 and 5/2 kernels, chosen by these same test rows; *above M = 300* over that of three times
-as many inducing inputs.
+as many inducing inputs. These others were run on {when(measured["others"])}.
 
 {table(header, rows)}
 
