@@ -159,20 +159,17 @@ def _growth_picture(growth: list[dict[str, Any]]) -> None:
 
 
 def _learning(learning: dict[str, Any]) -> str:
-    first = next(iter(learning.values()))
     text = [
-        f"`python -m benchmarks.learning` ({when(first['machine'])}): the same data, start and "
-        "number type for all; the VFE bound of all training rows at each method's θ by one "
-        "evaluator; RMSE, NLPD and coverage of 95 % intervals on test rows from the exact "
-        "posterior at the last θ; seconds of training alone. SVGP with learning rates 0.01 and "
-        "0.05, GPflow "
-        "and GPyTorch with their recommended settings; the table shows the better rate."
+        "`python -m benchmarks.learning`: the same data, start and number type for all; the VFE "
+        "bound of all training rows at each method's θ by one evaluator; RMSE, NLPD and coverage "
+        "of 95 % intervals on test rows from the exact posterior at the last θ; seconds of "
+        "training alone. SVGP with learning rates 0.01 and 0.05, GPflow and GPyTorch with their "
+        "recommended settings; the table shows the better rate."
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
-        if problem.get("peers_before"):
-            day = problem["machine"]["date"]
-            text.append(f"Ours were measured again (`--ours`, {day}) after this run of the peers.")
+        again = " (`--ours`: after this run of the peers)" if problem.get("peers_before") else ""
+        text.append(f"Measured{again} on {when(problem['machine'])}.")
         text.append(_runs_table(best_runs(problem["runs"])))
         text.append(_ratio_table(problem["ratios"]))
         # Other splits and seeds of the same data have tables only.
@@ -197,19 +194,16 @@ def learners(learning: dict[str, Any]) -> str:
         ]
         lags = f"{looked:.1%}", f"{always:.1%}"
         rows.append([problem_name, f"{problem['N']:,}", str(problem["M"]), *ends, *lags])
-    days = sorted({problem["machine"]["date"] for problem in learning.values()})
-    machine = next(iter(learning.values()))["machine"]
+    where = ", ".join(sorted({when(problem["machine"]) for problem in learning.values()}))
     worst = max(losses, key=losses.__getitem__)
     heads = ["data", "rows", "M", *(f"`{n}`" for n in names)]
     return (
         "Best bound of all training rows, and seconds of training, from a common start "
-        f"(`python -m benchmarks.learning`, {' and '.join(days)}, {machine['cores']} cores of an "
-        f"{machine['processor']}; single runs; @1 and @2 are other splits). The last columns: from "
-        f"{SETTLED:g} s on, how far `auto` is at most below what the best of the others has by "
-        "then, as a share of the way from the start to the best end. First at the moments at which "
-        "`auto` was looked at, which is kind to it; then at all moments, which counts its silence "
-        "between two of them. Of the synthetic problems, the toy and the flights only every third "
-        "report or so was looked at, so that the second number is too large there.\n\n"
+        f"(`python -m benchmarks.learning`, {where}; single runs; @1 and @2 are other splits). The "
+        f"last columns: from {SETTLED:g} s on, how far `auto` is at most below what the best of "
+        "the others has by then, as a share of the way from the start to the best end. First at "
+        "the moments at which `auto` was looked at, which is kind to it; then at all moments, "
+        "which counts its silence between two of them.\n\n"
         + table([*heads, "`auto` behind, its moments", "all moments"], rows)
         + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
         f"{worst}."

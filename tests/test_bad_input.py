@@ -24,6 +24,7 @@ def with_nan(a: np.ndarray, where: Any) -> np.ndarray:
 BAD_DATA: list[tuple[Any, Any, Any, str]] = [
     (with_nan(P.X, (3, 1)), P.y, None, r"X holds nan at index \(3, 1\)"),
     (P.X, with_nan(P.y, 5), None, "y holds nan at index 5"),
+    (P.X, np.where(np.arange(40) == 3, -1e300, P.y), None, r"y holds -1e\+300 at index 3.*units"),
     (np.where(P.X > 1.9, np.inf, P.X), P.y, None, "X holds inf"),
     (P.X[:, :1], P.y, None, "X has 1 columns.*have 2"),
     (P.X[:, 0], P.y, None, r"reshape\(-1, 1\)"),
@@ -43,6 +44,16 @@ BAD_DATA: list[tuple[Any, Any, Any, str]] = [
     (P.X, P.y, P.weights[:-1], "sample_weight must have shape"),
     (P.X, P.y, with_nan(P.weights, 2), "sample_weight holds nan at index 2"),
 ]
+
+
+def test_sums_that_overflow_are_refused_before_they_spoil_others() -> None:
+    """The kernel decides what is too large an input: SE is zero there, a linear one is not."""
+    far = np.where(np.arange(40)[:, None] == 3, 1e200, P.X)
+    assert srgp.summarise(MODEL, far, P.y).n == 40
+    linear = MODEL.replace(kernel=k.SE() + k.Linear())
+    for rows in (far, far[3:4]):
+        with pytest.raises(FloatingPointError, match="a sum over these rows is not finite"):
+            srgp.summarise(linear, rows, P.y[: len(rows)])
 
 
 @pytest.mark.parametrize(("X", "y", "weights", "message"), BAD_DATA)

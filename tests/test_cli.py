@@ -99,6 +99,39 @@ def test_merge_of_other_parameters(folder: Path, tmp_path: Path) -> None:
     assert told["lost, nats"] > 0.0
 
 
+def test_merge_refuses_a_file_that_is_named_twice(folder: Path, tmp_path: Path) -> None:
+    again = folder / ".." / folder.name / "m.srgp"
+    told = run("merge", folder / "m.srgp", again, "-o", tmp_path / "m.srgp", code=2).stderr
+    assert "m.srgp is named twice: its rows would count twice." in told
+    assert not (tmp_path / "m.srgp").exists()
+
+
+def test_numbers_too_large_leave_the_model_as_it_was(folder: Path, tmp_path: Path) -> None:
+    data = table(20)
+    data.loc[7, "y"] = 1e300
+    data.to_csv(tmp_path / "huge.csv", index=False)
+    before = (folder / "m.srgp").read_bytes()
+    for words in (
+        ("update", folder / "m.srgp", tmp_path / "huge.csv", "-o", folder / "m.srgp"),
+        ("fit", tmp_path / "huge.csv", "--target", "y", "-o", tmp_path / "m.srgp"),
+    ):
+        told = run(*words, code=2).stderr
+        assert (
+            "huge.csv holds 1e+300 in row 8 (line 9), column 'y', too large to be squared" in told
+        )
+    assert (folder / "m.srgp").read_bytes() == before
+    told = run(*words, "--missing", "drop", "-m", 5, "--learner", "exact", "--json").stdout
+    assert json.loads(told)["dropped"] == 1
+
+
+def test_fewer_inducing_points_than_asked_for_are_told(tmp_path: Path) -> None:
+    table(30).to_csv(tmp_path / "d.csv", index=False)
+    fit = ("fit", tmp_path / "d.csv", "--target", "y", "-o", tmp_path / "m.srgp")
+    told = run(*fit, "-m", 2001, "--learner", "exact").stderr
+    assert "-m 2001 takes long: time grows with its square" in told
+    assert "30 inducing points, not 2001: there are no more distinct rows." in told
+
+
 def test_fit_tells_how_good_it_is(folder: Path, tmp_path: Path) -> None:
     words = ("fit", folder / "train.csv", "--target", "y", "-m", 12, "--learner", "exact")
     words = (*words, "-o", tmp_path / "m.srgp", "--test", folder / "more.parquet")
@@ -297,8 +330,7 @@ def test_columns_named_as_answers_are_not_written_over(
         patch.setattr(SparseGPRegressor, "_answer", lambda *_: 1 / 0)
         told = run(*words, keep, code=2).stderr
     column = "deviation" if "deviation" in keep else "mean"
-    assert f"has a column '{column}', and so have the predictions" in told
-    assert "leave it out of --keep, or rename it" in told
+    assert f"the predictions have a column '{column}' of their own: leave it out of --keep" in told
     assert not (tmp_path / "p.csv").exists()
     run(*words, "a")  # they may be there
 
@@ -308,7 +340,7 @@ def test_columns_named_as_one_of_several_answers(tmp_path: Path) -> None:
     est = SparseGPRegressor(n_inducing=5, learner=None)
     est.fit_source(Table(data, ["y", "z"], ["a", "b"]))
     inputs = Table(data, features=["a", "b"])
-    with pytest.raises(ValueError, match="column 'deviation_z', and so have the predictions"):
+    with pytest.raises(ValueError, match="have a column 'deviation_z' of their own"):
         write_table(tmp_path / "p.csv", est.predict_source(inputs, "all"))
     assert not (tmp_path / "p.csv").exists()
     assert write_table(tmp_path / "p.csv", est.predict_source(inputs, ["mean"])) == 50

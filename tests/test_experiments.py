@@ -256,7 +256,8 @@ def test_airline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "read", lambda path: (X, X[:, 3] + rng.normal(size=1200)))
     changes: dict[str, Any] = {"N": 1000, "test": 200, "M": 10, "B": 200, "epochs": 2}
     small(airline, monkeypatch, repetitions=1, **changes)
-    table = experiments.reproduce("airline", tmp_path, data=Path("somewhere"))
+    (tmp_path / "somewhere").mkdir()
+    table = experiments.reproduce("airline", tmp_path, data=tmp_path / "somewhere")
     assert "SRGP, paper's settings" in table
     told = json.loads((tmp_path / "airline" / "settings.json").read_text())["settings"]
     assert told["flights"] == "somewhere"
@@ -359,7 +360,15 @@ def test_identification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert float(rows["changing", "following"]["99 % µs"]) > 0.0
 
 
-def test_bad_names_and_folders_are_refused(tmp_path: Path) -> None:
+def test_bad_names_and_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"srgp\[reproduce\]"):
+        experiments.reproduce("airline", tmp_path)
+    with pytest.raises(FileNotFoundError, match="flights does not exist: name what"):
+        experiments.reproduce("airline", tmp_path, data=tmp_path / "flights")
+    with pytest.raises(FileNotFoundError, match="benchmarks"):
+        experiments.reproduce("simulation", tmp_path, peers=tmp_path)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="no experiment"):
         experiments.reproduce("nothing", tmp_path)
     with pytest.raises(FileNotFoundError, match="benchmarks"):

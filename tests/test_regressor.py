@@ -288,8 +288,24 @@ def test_numbers_too_large_to_be_squared_are_refused() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     with pytest.raises(ValueError, match=r"X has numbers too large .* column 1"):
         SparseGPRegressor(n_inducing=5).fit(X * [1.0, 1e200], X[:, 0])
-    with pytest.raises(ValueError, match="y has numbers too large"):
-        SparseGPRegressor(n_inducing=5).fit(X, 1e200 * X[:, 0])
+    est = SparseGPRegressor(n_inducing=5)
+    with pytest.raises(ValueError, match=r"y holds -?\d.*e\+\d+ at index \d+, whose square"):
+        est.fit(X, 1e200 * X[:, 0])
+    before = est.fit(X, X[:, 0]).predict(X)
+    with pytest.raises(ValueError, match="whose square has no room"):
+        est.partial_fit(X, 1e300 * X[:, 0])
+    np.testing.assert_array_equal(est.predict(X), before)
+    assert est.n_samples_seen_ == 30
+
+
+def test_units_do_not_matter_however_small() -> None:
+    """Powers of two, which change no digit; the squares of such numbers are zero."""
+    X, y = data(100)
+    est, tiny = SparseGPRegressor(n_inducing=10, learner=FEW), 2.0**-900
+    for fit in (est.fit, lambda X, y: est.fit_source(lambda: [(X, y)])):
+        expected = fit(X, y).predict(X, return_std=True)
+        found = fit(tiny * X, tiny * y).predict(tiny * X, return_std=True)
+        np.testing.assert_allclose(np.divide(found, tiny), expected, rtol=1e-9)
 
 
 def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:
@@ -301,7 +317,7 @@ def test_refusals_change_nothing(fitted: SparseGPRegressor) -> None:
         est.unlearn(*data(500, seed=5))
     with pytest.raises(ValueError, match="not for both"):
         est.predict(X, return_std=True, return_cov=True)
-    with pytest.raises(ValueError, match="outputs of shape"):
+    with pytest.raises(ValueError, match=r"y has shape \(rows, 2\), but shape \(rows,\)"):
         est.partial_fit(X, np.column_stack([y, y]))
     with pytest.raises(ValueError, match="NaN"):
         est.partial_fit(X, np.where(y > y[0], y, np.nan))

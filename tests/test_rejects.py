@@ -38,6 +38,7 @@ def stream(folder: Path, content: bytes, name: str = "s.csv") -> Path:
         (b'1,2,"3\n', "not a row of CSV (unexpected end"),
         (b"1,,3\n", "b is missing"),
         (b"1,2,1e999\n", "y is not finite"),
+        (b"1,2,-1e300\n", "y is too large to be squared"),
         (b"\xff\xfe,2,3\n", "a is not a number"),
         (b"1\x00,2,3\n", "a is not a number"),
         (b"\n", "0 fields instead of 3"),

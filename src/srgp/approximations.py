@@ -35,6 +35,9 @@ Projection: TypeAlias = Callable[
     [Float[Array, "B D"], Float[Array, " B"]], tuple[Float[Array, "M B"], Float[Array, " B"]]
 ]
 
+# V_*: 0, Diag d_* or D_*.
+Residual: TypeAlias = Literal["none", "diagonal", "full"]
+
 
 class Observation(NamedTuple):
     """A batch in units of its own noise: y = Wᵀv + ε with ε ~ N(0, I), v the whitened weights."""
@@ -51,7 +54,7 @@ class Approximation:
     """One row of the table. The subclasses are what users name."""
 
     share: ClassVar[float] = 0.0  # V̄ = share · Diag d
-    residual: ClassVar[Literal["none", "diagonal", "full"]] = "full"  # V_*
+    residual: ClassVar[Residual] = "full"
     # Whether the sums can be kept without σ², which may then change at no cost.
     noise_free: ClassVar[bool] = True
     # Where a_i falls in proportion to the explained variance, (K_XX − d)_ii / s_i, by how much: its

@@ -10,6 +10,7 @@ CHUNK = 65536
 # Booleans, integers and floats. Of times float64 would take the integers, of complex numbers half.
 REAL = "biuf"
 UNREAL = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
+LARGEST = 1e100  # of a target: a few more products, and its square overflows
 
 
 def as_floats(values: ArrayLike, name: str) -> np.ndarray:
@@ -107,6 +108,12 @@ def as_targets(y: ArrayLike, rows: int) -> np.ndarray:
     if array.ndim not in (1, 2) or array.shape[0] != rows or array.shape[1:] == (0,):
         raise ValueError(
             f"y must have shape ({rows},), or ({rows}, outputs), to go with X; got {array.shape}."
+        )
+    if array.size and max(array.max(), -array.min()) > LARGEST:
+        place = _first(np.abs(array) > LARGEST)
+        raise ValueError(
+            f"y holds {array[place]:g} at index {place}, whose square has no room in double "
+            "precision: remove such rows, or give y in larger units."
         )
     return array
 

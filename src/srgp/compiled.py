@@ -17,8 +17,13 @@ from srgp.precision import is_traced
 T = TypeVar("T")
 
 # XLA's newer way to write fused loops takes most of the time that our code needs to compile, and
-# runs it no faster (but for loops over steps, such as the filter's).
-QUICK: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
+# runs it no faster (but for loops over steps, such as the filter's). Neither does LLVM's full
+# optimisation: kernel matrices take the same time without, random numbers compile three times as
+# fast.
+QUICK: dict[str, Any] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 1,
+}
 # Where LAPACK and products take the time, loops need not be the fastest.
 PLAIN = {"xla_backend_optimization_level": 0}
 

@@ -13,6 +13,7 @@ from srgp import recursion
 from srgp.approximations import PITC
 from srgp.bound import report_weights
 from srgp.checks import (
+    LARGEST,
     REAL,
     as_floats,
     as_inputs,
@@ -149,8 +150,9 @@ class Filter(OnDevice):
             sample[:-2], sample[-2], sample[-1] = row, y, weight
         except (ValueError, OverflowError):
             return None
-        # NaN and infinity survive the product; what merely overflows takes the slow way, too.
-        return sample if math.isfinite(sample.dot(sample)) and sample[-1] >= 0.0 else None
+        # NaN compares false; what is merely too large takes the slow way, too.
+        fine = math.hypot(*sample.tolist()) <= LARGEST and sample[-1] >= 0.0
+        return sample if fine else None
 
     @property
     def _on_host(self) -> bool:

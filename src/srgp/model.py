@@ -15,7 +15,7 @@ from srgp.approximations import VFE, Approximation
 from srgp.checks import as_inputs, as_positive, kept
 from srgp.compiled import quick_jit
 from srgp.kernels import Kernel
-from srgp.kernels.base import check_kernel
+from srgp.kernels.base import check_kernel, compiled_covariance
 from srgp.kernels.describing import describe
 from srgp.linalg import Whitener, cholesky, report_jitter, whitener
 from srgp.precision import Array, OnDevice, Scalar, double, is_traced
@@ -79,7 +79,7 @@ class Model(OnDevice):
         object.__setattr__(self, "noise", kept(noise))
         object.__setattr__(self, "inducing", kept(as_inputs(self.inducing, "inducing")))
         # Traces the kernel without computing it: lengthscales that do not fit are named here.
-        jax.eval_shape(_covariance, self.kernel, self.inducing)
+        jax.eval_shape(compiled_covariance, self.kernel, self.inducing, self.inducing)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some of kernel, noise, inducing, approximation changed."""
@@ -126,11 +126,6 @@ class Model(OnDevice):
 pytree.register(Model, ("kernel", "noise", "inducing"), ("approximation",))
 
 
-@quick_jit  # so that it is traced once for a kind of kernel and a number of inducing inputs
-def _covariance(kernel: Kernel, R: Float[Array, "M D"]) -> Float[Array, "M M"]:
-    return kernel.covariance(R, R)
-
-
 @double
 def _factorise(model: Model) -> Basis:
     # On the device once, not with every call.
@@ -143,7 +138,7 @@ def _factorise(model: Model) -> Basis:
 
 def whitener_of(kernel: Kernel, R: Float[Array, "M D"]) -> Whitener:
     """The factor of K_RR, ready for products."""
-    return _whitener(_covariance(kernel, R))
+    return _whitener(compiled_covariance(kernel, R, R))
 
 
 @quick_jit  # in a call of its own: compiled once for all kernels

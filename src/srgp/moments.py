@@ -18,16 +18,13 @@ from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from srgp.blas import Triangle, add_gram, executor, grouped, mirrored
-from srgp.compiled import quick_jit
 from srgp.kernels import SE
-from srgp.kernels.stationary import distances
 from srgp.precision import Array, HostArray, Scalar
-from srgp.slopes import Products, host_raw, is_shared
+from srgp.slopes import Products, host_raw, is_shared, kernel_matrix
 
 # So many lengthscales away from all of R the kernel is zero in double precision.
 BEYOND = 39.0
@@ -75,7 +72,7 @@ def _slab_products(
     slab: list[tuple[HostArray, ...]],
     lower: Triangle | None,
 ) -> tuple[Products, Explained | None]:
-    K = [np.asarray(_matrix(kernel, distances(kernel, R, X), w)) for X, _, w in slab]
+    K = [np.asarray(kernel_matrix(kernel, R, X, w)) for X, _, w in slab]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
     p = monomials(kernel, np.asarray(R), X)
     # The longest jobs first.
@@ -176,8 +173,3 @@ def _vectors(
     B = blocks[0].shape[1]
     parts = [np.tensordot(K, targets[i * B : (i + 1) * B], 1) for i, K in enumerate(blocks)]
     return np.moveaxis(sum(parts[1:], parts[0]), 1, 0)
-
-
-@quick_jit
-def _matrix(kernel: SE, r2: Float[Array, "M B"], w: Float[Array, " B"]) -> Float[Array, "M B"]:
-    return kernel.at_distance(r2) * jnp.sqrt(w)

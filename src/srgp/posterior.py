@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Key
 from numpy.typing import ArrayLike
 
-from srgp.approximations import Approximation, unexplained
+from srgp.approximations import Approximation, Residual, unexplained
 from srgp.bound import compiled_terms, report_weights
 from srgp.checks import as_added, as_count, as_inputs, finite, padded_blocks, shared_variance
 from srgp.compiled import quick_jit
@@ -76,7 +76,7 @@ class Posterior(OnDevice):
         for i, (block,) in enumerate(padded_blocks((X,), rows)):
             here = slice(i * rows, min((i + 1) * rows, len(X)))
             found = predict_latent(
-                self.model.approximation, self.model.basis, self._mean, self._root, block
+                self.model.approximation.residual, self.model.basis, self._mean, self._root, block
             )
             size = here.stop - here.start
             mean[here], variance[here] = (np.asarray(part)[:size] for part in found)
@@ -149,7 +149,8 @@ class Posterior(OnDevice):
 
     def _joint(self, X: np.ndarray, noise: bool | float) -> tuple[jax.Array, jax.Array]:
         added = as_added(noise, self.model.noise)
-        return _joint(self.model.approximation, self.model.basis, self._mean, self._root, X, added)
+        residual = self.model.approximation.residual
+        return _joint(residual, self.model.basis, self._mean, self._root, X, added)
 
     def __repr__(self) -> str:
         return f"Posterior({self.model!r})"
@@ -179,9 +180,9 @@ class SampledFunctions:
         """The functions' values at X (A, D)."""
         X = as_inputs(X, columns=self.model.inducing.shape[1])
         rows = _rows_for(len(X))
-        model = self.model
+        residual, basis = self.model.approximation.residual, self.model.basis
         paths = [
-            _paths(model.approximation, self.features, model.basis, self._weights, self._key, block)
+            _paths(residual, self.features, basis, self._weights, self._key, block)
             for (block,) in padded_blocks((X,), rows)
         ]
         values = np.concatenate([np.asarray(p) for p in paths], 1)[:, : len(X)]
@@ -223,7 +224,7 @@ def _weights(
 
 @functools.partial(quick_jit, static_argnums=0)
 def predict_latent(
-    approximation: Approximation,
+    residual: Residual,
     basis: Basis,
     mean: Float[Array, "M *Q"],
     root: Float[Array, "M M"],
@@ -232,14 +233,14 @@ def predict_latent(
     """Mean and variance of f at X, in compiled code."""
     W = basis.project(X)
     variance = jnp.sum((root.T @ W) ** 2, 0)
-    if approximation.residual != "none":
+    if residual != "none":
         variance = variance + unexplained(basis.kernel, W, X)
     return W.T @ mean, variance
 
 
 @functools.partial(quick_jit, static_argnums=0)
 def _joint(
-    approximation: Approximation,
+    residual: Residual,
     basis: Basis,
     mean: Float[Array, "M *Q"],
     root: Float[Array, "M M"],
@@ -249,16 +250,16 @@ def _joint(
     W = basis.project(X)
     half = root.T @ W
     covariance = half.T @ half + added * jnp.eye(len(X))
-    if approximation.residual == "full":
+    if residual == "full":
         covariance = covariance + basis.kernel.covariance(X, X) - W.T @ W
-    elif approximation.residual == "diagonal":
+    elif residual == "diagonal":
         covariance = covariance + jnp.diag(unexplained(basis.kernel, W, X))
     return W.T @ mean, 0.5 * (covariance + covariance.T)
 
 
 @functools.partial(quick_jit, static_argnums=(0, 1))
 def _paths(
-    approximation: Approximation,
+    residual: Residual,
     features: int,
     basis: Basis,
     weights: Float[Array, "n M *Q"],
@@ -269,7 +270,7 @@ def _paths(
     functions = jnp.einsum("ma,nm...->na...", W, weights)
     n, outputs = len(weights), weights.shape[2:]
     draw: Callable[[Array], Array]
-    if approximation.residual == "full":
+    if residual == "full":
         feature_key, mixture_key = jax.random.split(key)
         mixture = jax.random.normal(mixture_key, (n, *outputs, features)) / jnp.sqrt(features)
 
@@ -282,7 +283,7 @@ def _paths(
         at_R = jnp.moveaxis(draw(basis.inducing), 1, 0).reshape(len(basis.inducing), -1)
         explained = (W.T @ basis.whiten(at_R)).reshape(len(X), n, *outputs)
         functions = functions + draw(X) - jnp.moveaxis(explained, 0, 1)
-    elif approximation.residual == "diagonal":
+    elif residual == "diagonal":
         count = n * int(np.prod(outputs, dtype=int))
         noise = noise_at(key, count, X).T.reshape(len(X), n, *outputs)
         spread = jnp.sqrt(unexplained(basis.kernel, W, X))

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -41,8 +41,8 @@ class Scaler:
         """
         X, y, w = random_rows(source, AMIDST, 0) if some is None else some
         # About a point amidst the data, squares lose nothing to cancellation.
-        about = tuple(np.average(a, 0, w) for a in (X, y))
-        return cls._from(about, reduced(source, _moments, *about))
+        about = _About.of(*((a, np.average(a, 0, w)) for a in (X, y)))
+        return cls._from(about, reduced(source, _moments, about))
 
     @classmethod
     def with_rows(cls, source: Source, count: int, seed: int) -> tuple[Batch, Self, float]:
@@ -51,28 +51,28 @@ class Scaler:
             some = random_rows(source, count, seed)
             return some, *cls.of(source, some)
         picker = Picker(drawn(source.present(), count, seed))
-        about: tuple[np.ndarray, ...] | None = None
+        about: _About | None = None
         sums: Any = None
         for batch in source.batches(ROWS):
             picker.see(batch)
             if about is None:
                 present = batch[2] > 0.0
-                about = tuple(a[present if present.any() else ...].mean(0) for a in batch[:2])
-            new = _block_moments(*batch, *about)
+                rows = [a[present if present.any() else ...] for a in batch[:2]]
+                about = _About.of(*((a, a.mean(0)) for a in rows))
+            new = _block_moments(*batch, about)
             sums = new if sums is None else tuple(map(np.add, sums, new))
         assert about is not None
         return picker.found(), *cls._from(about, sums)
 
     @classmethod
-    def _from(
-        cls, about: tuple[np.ndarray, ...], moments: tuple[np.ndarray, ...]
-    ) -> tuple[Self, float]:
+    def _from(cls, about: "_About", moments: tuple[np.ndarray, ...]) -> tuple[Self, float]:
         total, *sums = moments
-        _check_finite(sums[2], "X")
-        _check_finite(sums[3], "y")
+        points, units = (about.x, about.y), (about.x_unit, about.y_unit)
+        for name, unit, squares in zip("Xy", units, sums[2:], strict=True):
+            _check_finite(unit, squares, name)
         (x_mean, x_spread), (y_mean, y_spread) = (
-            _centre_and_spread(point, first / total, second / total)
-            for point, first, second in zip(about, sums[:2], sums[2:], strict=True)
+            _centre_and_spread(point, unit, first / total, second / total)
+            for point, unit, first, second in zip(points, units, sums[:2], sums[2:], strict=True)
         )
         return cls(x_mean, x_spread, y_mean, y_spread), float(total)
 
@@ -108,8 +108,9 @@ class Scaler:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-def _check_finite(squares: np.ndarray, name: str) -> None:
-    wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(squares)))
+def _check_finite(unit: np.ndarray, squares: np.ndarray, name: str) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(squares * unit * unit)))
     if wrong.size:
         raise ValueError(
             f"{name} has numbers too large to be squared, first in column {wrong[0]}: give it in "
@@ -180,28 +181,48 @@ def _work_scaled(part: Source, scaler: Scaler, work: Callable[..., T], *shared: 
     return work(Scaled(part, scaler), *shared)
 
 
-def _moments(source: Source, x0: np.ndarray, y0: np.ndarray) -> tuple[np.ndarray, ...]:
+class _About(NamedTuple):
+    """A point amidst the rows, and powers of two as large as they are spread about it.
+
+    In such units, which change no digit, the squares of very small numbers do not vanish.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    x_unit: np.ndarray
+    y_unit: np.ndarray
+
+    @classmethod
+    def of(cls, *rows_and_points: tuple[np.ndarray, np.ndarray]) -> Self:
+        """From some of the rows of X and of y, each with a point amidst them."""
+        with np.errstate(over="ignore"):  # told by `_check_finite`
+            spreads = [np.max(np.abs(rows - point), axis=0) for rows, point in rows_and_points]
+        units = (np.ldexp(1.0, np.frexp(spread)[1]) for spread in spreads)
+        return cls(*(point for _, point in rows_and_points), *units)
+
+
+def _moments(source: Source, about: _About) -> tuple[np.ndarray, ...]:
     """Of all rows about a point; see `_block_moments`."""
     sums: Any = None
     for batch in source.batches(ROWS):
-        new = _block_moments(*batch, x0, y0)
+        new = _block_moments(*batch, about)
         sums = new if sums is None else tuple(map(np.add, sums, new))
     assert sums is not None
     return sums
 
 
 def _block_moments(
-    X: np.ndarray, y: np.ndarray, w: np.ndarray, x0: np.ndarray, y0: np.ndarray
+    X: np.ndarray, y: np.ndarray, w: np.ndarray, about: _About
 ) -> tuple[np.ndarray, ...]:
-    """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)²."""
+    """Σw, Σw(x − x0), Σw(y − y0), Σw(x − x0)², Σw(y − y0)², in the units of `about`."""
     with np.errstate(over="ignore", invalid="ignore"):  # told by `_check_finite`
-        X, y = X - x0, y - y0
+        X, y = (X - about.x) / about.x_unit, (y - about.y) / about.y_unit
         return (w.sum(), *(np.tensordot(w, a, 1) for a in (X, y, X**2, y**2)))
 
 
 def _centre_and_spread(
-    about: np.ndarray, first: np.ndarray, second: np.ndarray
+    about: np.ndarray, unit: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means and deviations from the moments about a point; where a column is constant, 1."""
-    mean, spread = about + first, np.sqrt(np.maximum(second - first**2, 0.0))
+    mean, spread = about + unit * first, unit * np.sqrt(np.maximum(second - first**2, 0.0))
     return mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)

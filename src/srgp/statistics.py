@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from srgp.approximations import PITC
 from srgp.blas import Triangle, executor, grouped, in_order, mirrored, workers
-from srgp.checks import as_inputs, as_number, as_targets, as_weights, padded_blocks
+from srgp.checks import as_inputs, as_number, as_targets, as_weights, finite, padded_blocks
 from srgp.linalg import quiet_blas
 from srgp.model import Basis, Model
 from srgp.precision import double
@@ -136,9 +136,11 @@ def summarise(
     weights = as_weights(sample_weight, len(X))
     single = model.single if len(X) == 1 and weights[0] > 0.0 else None
     if single is not None:
-        return Statistics(single_sums(model, single, X[0], y[0], weights[0]), model.fingerprint)
-    rows = block_rows(model, len(X))
-    return summarise_blocks(model, padded_blocks((X, y, weights), rows), count=len(X))
+        sums = single_sums(model, single, X[0], y[0], weights[0])
+    else:
+        blocks = padded_blocks((X, y, weights), block_rows(model, len(X)))
+        sums = summarise_blocks(model, blocks, count=len(X)).sums
+    return Statistics(_finite(sums), model.fingerprint)
 
 
 def summarise_source(model: Model, source: Source) -> Statistics:
@@ -160,7 +162,14 @@ def summarise_weighed(model: Model, source: Source) -> tuple[Statistics, float]:
     """The statistics of a source, and the sum of its rows' weights."""
     # The factor of K_RR goes along: elsewhere it might round differently.
     sums, weight = reduced(source, _sums_and_weight, model, model.basis)
-    return Statistics(sums, model.fingerprint), float(weight)
+    return Statistics(_finite(sums), model.fingerprint), float(weight)
+
+
+def _finite(sums: Sums) -> Sums:
+    """The sums, unless they overflowed: what they are added to would be lost."""
+    for part in sums:
+        finite(np.asarray(part), "a sum over these rows")
+    return sums
 
 
 def _sums_and_weight(source: Source, model: Model, basis: Basis) -> tuple[Sums, Any]:

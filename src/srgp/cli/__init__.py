@@ -53,5 +53,6 @@ def _tell_usage(error: Exception) -> int:
         print(message, file=sys.stderr)
     else:
         said = message.replace("Value error, ", "").rstrip(".")
-        print(f"srgp: {said}. See `{where} --help`.", file=sys.stderr)
+        said += "" if said.endswith("?") else "."
+        print(f"srgp: {said} See `{where} --help`.", file=sys.stderr)
     return 2

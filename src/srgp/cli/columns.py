@@ -5,6 +5,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from srgp.checks import LARGEST
 from srgp.cli.fields import check_columns, numbers
 from srgp.cli.places import Line, Place, mark, replaced
 
@@ -73,7 +74,7 @@ def _picked(batch: Any, names: Sequence[str]) -> Iterator[tuple[np.ndarray | Non
     if all(any(fits(column.type) for fits in plain) for column in columns):
         floats = [c.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for c in columns]
         table = np.stack(floats, 1)
-        good = np.isfinite(table).all(1)
+        good = (np.abs(table) <= LARGEST).all(1)
     else:  # text may hold numbers, as in CSV; what else there is, row by row
         table, good = np.empty((batch.num_rows, len(names))), np.zeros(batch.num_rows, bool)
     for i in range(batch.num_rows):

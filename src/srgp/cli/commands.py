@@ -1,15 +1,14 @@
-"""The commands, one function each."""
+"""The commands that learn, one function each, and what all commands have in common."""
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import srgp
 from srgp.cli import opening
-from srgp.cli.outputs import check_checkpoint, check_output, check_picture, written
+from srgp.cli.outputs import check_checkpoint, check_output, written
 from srgp.cli.screen import check_folder, clean, closing, resumable, tell, terminable
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ app = typer.Typer(
 )
 
 SCORED = 200_000  # rows by which a fit is judged where no test data are given
+MANY = 2000  # inducing points, beyond which a fit takes hours
 KERNELS = "se, matern12, matern32, matern52, rational_quadratic"
 APPROXIMATIONS = "sor, dtc, fitc, fic, pitc, vfe, pep, tighter_vfe"
 
@@ -80,8 +80,8 @@ def fit(
     kernel: Annotated[str, typer.Option(help=f"One of {KERNELS}.")] = "se",
     approximation: Annotated[str, typer.Option(help=f"One of {APPROXIMATIONS}.")] = "vfe",
     learner: Annotated[str, typer.Option(help="auto, exact, sites or srgp.")] = "auto",
-    batch_size: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Of sites and srgp.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of sites and srgp.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of sites and srgp.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0.0, help="End learning then.")] = None,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same parameters.")
@@ -123,6 +123,8 @@ def fit(
     unused = [name for name, value in given.items() if value is not None]
     if unused and learner not in ("sites", "srgp"):
         tell(f"{' and '.join(unused)} left aside: for --learner sites and srgp, not {learner}.")
+    if inducing > MANY:
+        tell(f"-m {inducing} takes long: time grows with its square, and 100 to 500 are usual.")
     kept = None if checkpoint is None else srgp.Checkpoint(checkpoint)
     start = time.perf_counter()
     with opening.cluster(scheduler) as client:
@@ -130,9 +132,12 @@ def fit(
         with watching(table, source, quiet=as_json) as callback, resumable(checkpoint):
             est.fit_source(source, callback=callback, checkpoint=kept)
         seconds, dropped = time.perf_counter() - start, source.dropped
-    _save(est, output)
+    save(est, output)
     if kept is not None:
         kept.clear()
+    points = len(est.inducing_points_)
+    if points < inducing:
+        tell(f"{points} inducing points, not {inducing}: there are no more distinct rows.")
     found = answers(est, held_out or table, as_json, SCORED if held_out is None else None)
     closing(
         "fitted",
@@ -141,7 +146,7 @@ def fit(
             "rows": est.n_samples_seen_,
             "dropped": dropped,
             "features": len(table.feature_names),
-            "inducing": len(est.inducing_points_),
+            "inducing": points,
             "bound": est.bound_,
             "seconds": seconds,
             "rows per second": est.n_samples_seen_ / seconds,
@@ -153,7 +158,7 @@ def fit(
     )
 
 
-@app.command()
+@app.command(short_help="Add rows to a model, exactly and in one pass.")
 @clean
 def update(
     model: ModelFile,
@@ -174,7 +179,7 @@ def update(
     check_output(output, [model] if afresh else [])
     from srgp.cli.progress import counting
 
-    est = _loaded(model)
+    est = loaded(model)
     if afresh:
         est.restart()
     table = opening.rows(est, data, missing, delimiter, target, weight)
@@ -187,7 +192,7 @@ def update(
             est.partial_fit_source(source)
         seconds, dropped = time.perf_counter() - start, source.dropped
     est.target_names_ = est.target_names_ or table.target_names
-    _save(est, output)
+    save(est, output)
     added = est.n_samples_seen_ - before
     closing(
         "updated",
@@ -204,11 +209,14 @@ def update(
     )
 
 
-@app.command("learn")
+@app.command("learn", short_help="Learn from a stream into a model file.")
 @clean
 def learn_stream(
     model: ModelFile,
-    source: Annotated[str, typer.Argument(help="A CSV file, a folder of CSV or Parquet, or -.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A CSV file, a folder of CSV or Parquet, or -."),
+    ],
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for more: the file grows, or files come.")
     ] = False,
@@ -247,151 +255,23 @@ def learn_stream(
     closing("learned", {**shown, "rejects": str(aside)} if found.rejected else shown, as_json)
 
 
-@app.command()
-@clean
-def predict(
-    model: ModelFile,
-    data: Data,
-    output: Out,
-    keep: Annotated[
-        str | None, typer.Option(help="Columns to carry along, by commas, or 'all'.")
-    ] = None,
-    noise: Annotated[
-        bool, typer.Option(help="The deviation of a measurement, or of the function behind it.")
-    ] = True,
-    missing: Missing = "error",
-    delimiter: Delimiter = ",",
-    as_json: Json = False,
-) -> None:
-    """Write mean and deviation for every row of a table."""
-    check_output(output, [model])
-    from srgp.cli.progress import counting
-    from srgp.tables import write_table
-
-    est = _loaded(model)
-    table = opening.inputs(est, data, missing, delimiter)
-    check_output(output, table.files())
-    kept: Any = "all" if keep == "all" else opening.names(keep) or ()
-    start = time.perf_counter()
-    with counting("predicting", table.rows_known(), as_json) as add:
-        rows = write_table(output, _counted(est.predict_source(table, kept, noise), add))
-    written.append(str(output))
-    seconds = time.perf_counter() - start
-    shown: dict[str, Any] = {"file": str(output), "rows": rows, "dropped": table.dropped}
-    closing("predicted", {**shown, "seconds": seconds, "rows per second": rows / seconds}, as_json)
-
-
-@app.command()
-@clean
-def evaluate(
-    model: ModelFile,
-    data: Data,
-    target: Target = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture to write.")] = None,
-    missing: Missing = "error",
-    delimiter: Delimiter = ",",
-    as_json: Json = False,
-) -> None:
-    """Judge a model by rows whose targets are known: RMSE, NLPD, coverage."""
-    if plot is not None:
-        check_picture(plot, [model])
-    from srgp.cli.judging import answers, judged, picture
-
-    est = _loaded(model)
-    table = opening.rows(est, data, missing, delimiter, target)
-    if plot is not None:
-        check_output(plot, table.files())
-    found = answers(est, table, as_json)
-    if plot is not None:
-        picture(plot, found, table.target_names)
-    shown = {"model": str(model), **judged(found, table.target_names), "dropped": table.dropped}
-    closing("evaluated", shown, as_json)
-
-
-@app.command()
-@clean
-def merge(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL", help="Model files of the same parameters.")
-    ],
-    output: Out,
-    move: Annotated[
-        bool, typer.Option(help="Carry models of other parameters over to those of the first.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Add up what models of the same parameters learned, each from rows of its own."""
-    check_output(output, models)
-    first, *others = [_loaded(path) for path in models]
-    if not others:
-        raise ValueError("name at least two models to merge.")
-    lost = 0.0
-    for path, other in zip(models[1:], others, strict=True):
-        try:
-            lost += first.merge(other, move=move).merge_loss_
-        except ValueError as error:
-            raise ValueError(f"{path} does not fit {models[0]}: {error}") from error
-    _save(first, output)
-    shown = {
-        "model": str(output),
-        "rows": first.n_samples_seen_,
-        "bound": first.bound_,
-        "lost, nats": lost,
-    }
-    closing("merged", shown, as_json)
-
-
-@app.command()
-@clean
-def info(model: ModelFile, as_json: Json = False) -> None:
-    """Tell what a model file holds."""
-    import numpy as np
-
-    from srgp import kernels, storage
-
-    saved = storage.read(model)
-    est = _loaded(model)
-    names = getattr(est, "feature_names_in_", None)
-    shown: dict[str, Any] = {
-        "model": str(model),
-        "written by": f"srgp {saved.version}",
-        "rows": est.n_samples_seen_,
-        "features": est.n_features_in_ if names is None else list(names),
-        "targets": list(est.target_names_ or ()),
-        "inducing": len(est.inducing_points_),
-        "approximation": repr(est.model_.approximation),
-        "kernel": type(est.model_.kernel).__name__,
-        "noise deviation": np.asarray(est.noise_std_).tolist(),
-        "bound": est.bound_,
-    }
-    if isinstance(est.model_.kernel, kernels.Stationary):
-        shown["lengthscales"] = est.lengthscales_.tolist()
-    if est.streams_:
-        shown["streams"] = [
-            f"{key} (row {v['row']} of {v['file'] or 'it'})" for key, v in est.streams_.items()
-        ]
-    closing("model", shown, as_json)
-
-
-def _loaded(model: Path) -> "SparseGPRegressor":
+def loaded(model: Path) -> "SparseGPRegressor":
+    """The regressor of a model file."""
     from srgp.regressor import SparseGPRegressor
 
     return SparseGPRegressor.load(model)
 
 
-def _save(est: "SparseGPRegressor", output: Path) -> None:
+def save(est: "SparseGPRegressor", output: Path) -> None:
+    """Write it, and remember that it was written."""
+    _ = est.bound_  # a model without one is not worth a file
     est.save(output)
     written.append(str(output))
 
 
-def _counted(
-    parts: Iterator[dict[str, Any]], add: Callable[[int], None]
-) -> Iterator[dict[str, Any]]:
-    """The same parts; each counts when the next one is asked for."""
-    for part in parts:
-        yield part
-        add(len(next(iter(part.values()))))
-
-
 def _left(rows: int) -> str:
-    return f" {rows} rows that make no batch yet are not learned: they are read again then."
+    return (
+        ""
+        if not rows
+        else f" {rows} rows that make no batch yet are not learned: they are read again then."
+    )

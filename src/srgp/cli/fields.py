@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from srgp.checks import LARGEST
+from srgp.tables.columns import listed
 from srgp.tables.places import refuse_encoding
 
 Picked: TypeAlias = tuple[np.ndarray | None, str]  # the numbers, or None and what is wrong
@@ -18,6 +20,11 @@ GZIP = b"\x1f\x8b"
 def picker(header: bytes, names: Sequence[str], where: str) -> Callable[[str], Picked]:
     """A function that takes the columns `names` out of a line of the CSV with this header."""
     columns = _columns(header, where)
+    if len(columns) == 1 and any(mark in columns[0] for mark in ";\t|"):
+        raise ValueError(
+            f"{where} has one column only, {columns[0]!r}: those of a stream are separated by "
+            "commas."
+        )
     check_columns(columns, names, where)
     at = [columns.index(name) for name in names]
 
@@ -38,7 +45,7 @@ def check_columns(columns: Sequence[str], names: Sequence[str], where: str) -> N
     missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(
-            f"{where} has no column {', '.join(missing)}; it has {list(columns)}: name its columns "
+            f"{where} has no column {listed(missing)}; it has {listed(columns)}: name its columns "
             "as in the table that the model was fitted from."
         )
 
@@ -53,8 +60,9 @@ def numbers(fields: Sequence[Any], names: Sequence[str]) -> Picked:
             values.append(_number(field))
         except (OverflowError, TypeError, ValueError):
             return None, f"{name} is not a number"
-        if not math.isfinite(values[-1]):
-            return None, f"{name} is not finite"
+        if not abs(values[-1]) <= LARGEST:
+            finite = math.isfinite(values[-1])
+            return None, f"{name} is {'too large to be squared' if finite else 'not finite'}"
     return np.array(values), ""
 
 

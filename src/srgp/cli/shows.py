@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from srgp import experiments
+from srgp.cli import using  # noqa: F401 - adds its commands, before these
 from srgp.cli.commands import Json, app
 from srgp.cli.outputs import check_picture
 from srgp.cli.screen import chosen, clean, comparison
 from srgp.experiments import NAMES
 
 
-@app.command()
+@app.command(short_help="Simulate a stirred tank, learn and predict it.")
 @clean
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture.")] = Path("tank.png"),
@@ -47,10 +48,10 @@ def demo(
     comparison("a stirred tank, one step ahead", columns, about, as_json)
 
 
-@app.command()
+@app.command(short_help="Run an experiment of the paper.")
 @clean
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}, or all.")],
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes; hours.")] = False,
     data: Annotated[Path | None, typer.Option(help="Flights, or the folder of tables.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder.")] = Path("results"),

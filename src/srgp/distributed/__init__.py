@@ -2,7 +2,7 @@
 
     from srgp.distributed import Partitions, local_cluster
 
-Install with `pip install srgp[dask]`.
+Install with `pip install 'srgp[dask]'`.
 """
 
 from srgp.distributed.cluster import connected, local_cluster

@@ -15,7 +15,7 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-MISSING = "the cluster needs Dask: install it with `pip install srgp[dask]`."
+MISSING = "the cluster needs Dask: install it with `pip install 'srgp[dask]'`."
 
 
 def dask_distributed() -> Any:

@@ -37,6 +37,9 @@ def reproduce(
 
     if name not in NAMES:
         raise ValueError(f"there is no experiment {name!r}; there are {', '.join(NAMES)}.")
+    runner = peer_runner(peers)
+    if data is not None and not data.exists():
+        raise FileNotFoundError(f"{data} does not exist: name what the experiment is to read.")
     module = importlib.import_module(f"srgp.experiments.{name}")
     more = (data,) if name in READ_DATA else ()
     chosen = module.settings(full, *more)
@@ -44,7 +47,7 @@ def reproduce(
         chosen["repetitions"] = repetitions
     label = f"{name}-full" if full else name
     results = Results(folder / label, {"experiment": name, "full": full, **chosen}, tell)
-    table = module.run(results, chosen, peer_runner(peers), *more)
+    table = module.run(results, chosen, runner, *more)
     alone = name in HAVE_PEERS and peers is None
     results.summary(name, table, "Peers were not run: see `--peers`." if alone else "")
     return str(table)

@@ -18,6 +18,8 @@ from srgp.model import Model
 
 def settings(full: bool, data: Path | None) -> dict[str, Any]:
     """The paper's size in full, as far as there are flights."""
+    if data is None:
+        flights.check_package()
     return {
         "N": 1_000_000 if full else 50_000,
         "test": 50_000 if full else 10_000,

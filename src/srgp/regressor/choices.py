@@ -48,7 +48,7 @@ class DegenerateWarning(UserWarning):
 def warn_degenerate(y: np.ndarray) -> None:
     """A warning where the targets, of a sample of the rows, tell nothing about their spread."""
     if len(y) == 1:
-        what = "there is only one row"
+        what = "there is only one row (repetitions aside)"
     elif (np.ptp(y, axis=0) == 0.0).any():
         what = "the target is constant" if y.ndim == 1 else "one of the targets is constant"
     else:

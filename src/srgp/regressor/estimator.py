@@ -228,8 +228,9 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
         mine, theirs = self.scaler_.arrays(), other.scaler_.arrays()
         if any(not np.array_equal(mine[name], theirs[name]) for name in mine):
             raise ValueError(
-                "these regressors standardise their data differently: merge copies of one fitted "
-                "regressor, each given its own rows by `restart().partial_fit(X, y)`."
+                "these regressors standardise their data differently, and their sums cannot be "
+                "brought together, moved or not: merge copies of one fitted regressor, each given "
+                "its own rows by `restart().partial_fit(X, y)`."
             )
         added, loss = other.statistics_, 0.0
         if move and other.model_.fingerprint != self.model_.fingerprint:
@@ -270,10 +271,9 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         source = Arrays(X, y, w)
         if not reset and source.y.shape[1:] != self.scaler_.y_spread.shape:
-            raise ValueError(
-                f"y has outputs of shape {source.y.shape[1:]}, but {self.scaler_.y_spread.shape} "
-                "were learned."
-            )
+            shapes = (source.y.shape[1:], self.scaler_.y_spread.shape)
+            given, learned = (f"shape (rows, {s[0]})" if s else "shape (rows,)" for s in shapes)
+            raise ValueError(f"y has {given}, but {learned} was learned: give the same targets.")
         return merge_repeats(source) if self._approximation().noise_free else source
 
     def _learn(

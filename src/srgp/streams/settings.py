@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from srgp.checks import LARGEST
 from srgp.model import Model
 from srgp.onepass import OnePass
-
-LARGEST = 1e100  # of a number, as given or scaled: a few more products, and its square overflows
 
 
 def as_paces(forgetting: float | Sequence[float]) -> tuple[float, ...]:

@@ -349,5 +349,5 @@ def _reading(name: str, kind: str) -> Iterator[None]:
         if kind == "csv":
             refuse_commas(name)
         raise ValueError(
-            f"{name} cannot be read as {kind}: {str(error)[:300]}. {HINTS[kind]}"
+            f"{name} cannot be read as {kind}: {str(error)[:300].rstrip('.')}. {HINTS[kind]}"
         ) from error

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from srgp.checks import as_count
+from srgp.checks import LARGEST, as_count
 from srgp.reading import ahead
 from srgp.sources import Arrays, Batch, Held, rebatched
 from srgp.tables.columns import floats, is_number, nothing, repeated, take
@@ -176,8 +176,8 @@ class Table:
         for name in self._kept(keep):
             if name in answers:
                 raise ValueError(
-                    f"{self._data.name} has a column {name!r}, and so have the predictions: leave "
-                    "it out of `keep`, or rename it."
+                    f"the predictions have a column {name!r} of their own: leave it out of `keep`, "
+                    f"or rename that of {self._data.name}."
                 )
 
     def _kept(self, keep: Sequence[str] | Literal["all"]) -> tuple[str, ...]:
@@ -254,14 +254,15 @@ class Table:
         values = np.empty((stretch.rows, len(names)))
         for j, name in enumerate(names):
             values[:, j] = floats(stretch.columns[name])
-        finite = np.isfinite(values)
-        whole = finite.all(axis=1)
+        usable = np.abs(values) <= LARGEST  # NaN compares false
+        whole = usable.all(axis=1)
         if not whole.all() and self.missing == "error":
-            i, j = (int(k) for k in np.argwhere(~finite)[0])
-            what = "a missing value" if np.isnan(values[i, j]) else str(values[i, j])
+            i, j = (int(k) for k in np.argwhere(~usable)[0])
+            what = "a missing value" if np.isnan(values[i, j]) else f"{values[i, j]:g}"
+            size = ", too large to be squared" if np.isfinite(values[i, j]) else ""
             raise ValueError(
-                f"{stretch.name} holds {what} in {self._place(stretch, i)}, column {names[j]!r}. "
-                "Leave such rows out by missing='drop', or impute them first."
+                f"{stretch.name} holds {what} in {self._place(stretch, i)}, column {names[j]!r}"
+                f"{size}. Leave such rows out by missing='drop', or impute them first."
             )
         return (values if whole.all() else values[whole]), np.flatnonzero(whole)
 
