@@ -231,7 +231,7 @@ def test_errors_speak_the_language_of_the_shell(folder: Path, tmp_path: Path) ->
         (("fit", folder / "train.csv", *out, "-m", 0), "srgp: -m must be"),
         (
             ("fit", folder / "train.csv", *out, "--learner", "srgp", "--batch-size", 0),
-            "--batch-size must be",
+            "Invalid value for '--batch-size'",
         ),
         (("fit", folder / "train.csv", *out, "--delimiter", ";;"), "--delimiter ';;' cannot"),
         (("fit", folder / "train.csv", *out, "--kernel", "sine"), "quadratic, got 'sine'"),

@@ -243,7 +243,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         follower(model, tmp_path / "nowhere").run(follow=False, idle=None)
     stream.write_text("a,c,y\n1,2,3\n")
-    with pytest.raises(ValueError, match="no column b"):
+    with pytest.raises(ValueError, match="no column 'b'"):
         follower(model, stream).run(follow=False, idle=None)
     assert model.read_bytes() == start_model()
     stream.write_text("a,b,y\n" + "1,2,3\n" * 200)

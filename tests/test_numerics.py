@@ -140,11 +140,11 @@ def test_a_kernel_that_is_none_is_named() -> None:
 
 def test_overflow_does_not_leave_silently() -> None:
     p = problem()
-    model = srgp.Model(k.SE(), p.noise, p.R)
-    s = srgp.summarise(model, p.X, p.y * 1e200)
+    model = srgp.Model(k.SE(), 1e-200, p.R)
+    s = srgp.summarise(model, p.X, p.y * 1e90)  # in units of the noise, beyond double precision
     with pytest.raises(FloatingPointError, match="rescale"):
         srgp.log_bound(model, s)
-    f = srgp.Filter.start(model).update(p.X, p.y * 1e200)
+    f = srgp.Filter.start(model).update(p.X, p.y * 1e90)
     with pytest.raises(FloatingPointError, match="rescale"):
         _ = f.log_bound
 

@@ -88,6 +88,8 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
     raw = reduced(source, _first_pass, model, whiten, rows_there, kept)
     value, at, through_K = _cotangents(model, whiten, raw)
+    if not np.isfinite(value):
+        return value, through_K  # refused by whoever asks: not worth a second pass
     if whiten is not None and float(whiten.condition) <= PULLS_DIRECTLY:
         at, whiten = _unwhitened(whiten, at), None
     pulled = reduced(source, _second_pass, model, at, whiten, rows_there, kept)
