@@ -298,6 +298,18 @@ def test_numbers_too_large_to_be_squared_are_refused() -> None:
     assert est.n_samples_seen_ == 30
 
 
+def test_columns_that_are_not_numeric_are_named() -> None:
+    X, y = data(20)
+    frames = (
+        pd.DataFrame(X, columns=["a", "b"]).assign(b=pd.Timestamp("2020-01-01")),
+        pd.DataFrame(X, columns=["a", "b"]).assign(b="word"),
+        pl.DataFrame({"a": X[:, 0], "b": ["word"] * 20}),
+    )
+    for frame in frames:
+        with pytest.raises(ValueError, match=r"columns that are not numeric: 'b' \(.*encode"):
+            SparseGPRegressor(n_inducing=5).fit(frame, y)
+
+
 def test_units_do_not_matter_however_small() -> None:
     """Powers of two, which change no digit; the squares of such numbers are zero."""
     X, y = data(100)

@@ -20,6 +20,9 @@ from srgp.linalg import levels_to_the_caller
 from srgp.onepass import OnePass
 from srgp.sources import Once, Source, as_source, digest
 from srgp.statistics import Statistics
+from srgp.tables.columns import library
+from srgp.tables.readers import opened
+from srgp.tables.table import refuse_text
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -58,6 +61,13 @@ def warn_degenerate(y: np.ndarray) -> None:
         DegenerateWarning,
         stacklevel=levels_to_the_caller(),
     )
+
+
+def refuse_text_of_frames(X: Any) -> None:
+    """An error that names the columns of a data frame that are not numeric."""
+    if library(X) in ("pandas", "polars") and hasattr(X, "columns"):
+        frame = opened(X, ",")
+        refuse_text(frame, list(frame.kinds))
 
 
 def tells_nothing(y: np.ndarray, spread: np.ndarray) -> bool:

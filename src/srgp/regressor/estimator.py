@@ -26,6 +26,7 @@ from srgp.regressor.choices import (
     client_of,
     job,
     named,
+    refuse_text_of_frames,
     tells_nothing,
 )
 from srgp.regressor.memory import Remembered
@@ -265,9 +266,12 @@ class SparseGPRegressor(Remembered, MultiOutputMixin, RegressorMixin, BaseEstima
     # -- inside -------------------------------------------------------------------------------
 
     def _source(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Arrays:
-        X, y = validate_data(
-            self, X, y, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64
-        )
+        checks = {"multi_output": True, "y_numeric": True, "dtype": np.float64}
+        try:
+            X, y = validate_data(self, X, y, reset=reset, **checks)
+        except (TypeError, ValueError):
+            refuse_text_of_frames(X)  # by name
+            raise
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         source = Arrays(X, y, w)
         if not reset and source.y.shape[1:] != self.scaler_.y_spread.shape:

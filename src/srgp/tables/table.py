@@ -107,7 +107,7 @@ class Table:
         if twice := repeated(self._used):
             raise ValueError(f"column {twice!r} is asked for twice among features, target, weight.")
         self._data.check(self._used, alike=features is None)
-        _refuse_text(self._data, self._used, features is None, others)
+        refuse_text(self._data, self._used, features is None, others)
         self._tally: Tally | None = None
         self.rows_read = 0  # so far, in all passes
 
@@ -276,9 +276,10 @@ def _as_names(names: Names | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(str(name) for name in names)
 
 
-def _refuse_text(
-    data: Frame | Files, used: Sequence[str], all_taken: bool, others: Sequence[str]
+def refuse_text(
+    data: Frame | Files, used: Sequence[str], all_taken: bool = False, others: Sequence[str] = ()
 ) -> None:
+    """An error that names the columns that are not numeric, where there are any."""
     text = [name for name in used if not is_number(data.kinds[name])]
     if not text:
         return
