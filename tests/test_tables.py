@@ -763,7 +763,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, small_blocks: None)
         "none.csv": "",
         "bad.parquet": "hello, world",
         "bad.csv.gz": "a,y\n1,2\n",
-        "twice.csv": "a,a\n1,2\n",
     }.items():
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"{name} cannot be read as (csv|parquet): "):
@@ -824,6 +823,15 @@ def test_a_filtered_dataset_is_refused(tmp_path: Path) -> None:
     whole = dataset(tmp_path)
     with pytest.raises(ValueError, match=r"piece by piece.*filter"):
         Table(whole.filter(pyarrow.dataset.field("i") > 3), "y")
+
+
+def test_what_is_wrong_with_a_csv_file_is_told_in_short(tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("a,a,y\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"twice\.csv has two columns named 'a': rename one\."):
+        Table(tmp_path / "twice.csv", "y")
+    (tmp_path / "short.csv").write_text("a,b,y\n1,2,3\n4,5\n")
+    with pytest.raises(ValueError, match=r"short\.csv cannot be read as csv: CSV parse error: Row"):
+        Table(tmp_path / "short.csv", "y")
 
 
 def test_names_must_make_sense() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ Where: TypeAlias = Any  # a path, a pattern, a list of them, a frame, or a pyarr
 CODECS = {"gz": "gzip", "bz2": "bz2"}  # that pyarrow tells by the ending when it reads
 ENDINGS = ".csv, .csv.gz, .csv.bz2, .parquet or .pq"
 CHUNK_BYTES = 2**22  # of numbers read at once
+# What pyarrow says before what is wrong; the name of the file is told anyway.
+OPENING = re.compile(r"^Could not open \w+ input source '.*?': (Invalid: )?", re.DOTALL)
 STREAM = 2**20  # bytes of a column of Parquet read at once
 CSV_BLOCK = 2**20  # bytes; set here since the boundaries of what arrives decide a random order
 HINTS = {
@@ -348,6 +351,7 @@ def _reading(name: str, kind: str) -> Iterator[None]:
             ) from error
         if kind == "csv":
             refuse_commas(name)
-        raise ValueError(
-            f"{name} cannot be read as {kind}: {str(error)[:300].rstrip('.')}. {HINTS[kind]}"
-        ) from error
+        reason = OPENING.sub("", str(error))[:300].rstrip(".")
+        if twice := re.fullmatch(r"CSV file contained multiple columns named (.*)", reason):
+            raise ValueError(f"{name} has two columns named {twice[1]!r}: rename one.") from error
+        raise ValueError(f"{name} cannot be read as {kind}: {reason}. {HINTS[kind]}") from error
