@@ -20,9 +20,6 @@ from srgp.linalg import levels_to_the_caller
 from srgp.onepass import OnePass
 from srgp.sources import Once, Source, as_source, digest
 from srgp.statistics import Statistics
-from srgp.tables.columns import library
-from srgp.tables.readers import opened
-from srgp.tables.table import refuse_text
 
 KERNELS: dict[str, type[Stationary]] = {
     "se": kernels.SE,
@@ -65,6 +62,10 @@ def warn_degenerate(y: np.ndarray) -> None:
 
 def refuse_text_of_frames(X: Any) -> None:
     """An error that names the columns of a data frame that are not numeric."""
+    from srgp.tables.columns import library  # only where something is wrong
+    from srgp.tables.readers import opened
+    from srgp.tables.table import refuse_text
+
     if library(X) in ("pandas", "polars") and hasattr(X, "columns"):
         frame = opened(X, ",")
         refuse_text(frame, list(frame.kinds))
