@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,15 +18,20 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import srgp
-from benchmarks.common import RESULTS, seconds, write
+from benchmarks.common import RESULTS, machine, seconds, write
 from benchmarks.peers.run import run as run_peer
-from benchmarks.problems import Problem, synthetic
-from srgp import gradient
-from srgp.blas import mirrored
+from benchmarks.problems import Problem, start, synthetic
+from srgp import gradient, moments
+from srgp.blas import executor, mirrored
 from srgp.collapsed import raw_is_enough
+from srgp.learners import srgp as srgp_learner
+from srgp.learners.stepping import as_optimizer
 from srgp.model import whitener_of
+from srgp.parameters import Coordinates
 from srgp.propagation import sensitivities
-from srgp.sources import Arrays
+from srgp.sensitivity import batch_parts, parts_rows, whitener_for
+from srgp.slopes import kernel_matrix
+from srgp.sources import Arrays, Held
 from srgp.statistics import rows_for
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
@@ -59,15 +65,9 @@ def products(M: int, B: int, count: int) -> float:
 
 def learner_step(problem: Problem, learner: Any) -> float:
     """Seconds of a step, from the fastest of the epochs after the first."""
-    model = srgp.Model(
-        srgp.kernels.SE(problem["variance"], problem["lengthscales"]),
-        problem["noise"],
-        problem["R"],
-    )
     at: list[float] = []
-    srgp.learn(
-        model, (problem["X"], problem["y"]), learner, callback=lambda r, m: at.append(r.seconds)
-    )
+    data = problem["X"], problem["y"]
+    srgp.learn(start(problem), data, learner, callback=lambda r, m: at.append(r.seconds))
     return float(np.median(np.diff(at))) / STEPS
 
 
@@ -107,6 +107,59 @@ def steps(with_peers: bool) -> list[dict[str, Any]]:
         print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
         rows.append(row)
     return rows
+
+
+def parts() -> list[dict[str, Any]]:
+    return [{"M": M, "D": D, "B": B, **parts_of_srgp(M, D, B)} for M, D, B in SIZES]
+
+
+def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
+    """Milliseconds of what a step of `SRGP` does, each by itself, and of a whole step."""
+    problem = problem_of(M, D, STEPS * B)
+    whole = learner_step(problem, srgp.SRGP(batch_size=B, epochs=4))
+    rows = Held(problem["X"][:B], problem["y"][:B], np.ones(B))
+    with jax.enable_x64(True), threadpool_limits(1):
+        model = jax.tree.map(jnp.asarray, start(problem))
+        blocks = list(rows.batches(parts_rows(model, B)))
+        whiten = whitener_for(model, srgp_learner.ROUGH)
+        made = batch_parts(model, whiten, blocks)
+
+        def kernel() -> list[np.ndarray]:
+            return [
+                np.asarray(kernel_matrix(model.kernel, model.inducing, X, w)) for X, _, w in blocks
+            ]
+
+        K = kernel()
+        X, y, w = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        p = moments.monomials(model.kernel, np.asarray(model.inducing), X)
+        roots = [None, *np.sqrt(p - np.minimum(p.min(0), 0.0)).T[1:]]
+
+        def grams() -> None:
+            with executor(np.inf) as pool:
+                for job in [pool.submit(moments._gram, K, root) for root in roots]:
+                    job.result()
+
+        coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
+        values, optimizer = coordinates.values(model), as_optimizer("quick-adam")
+        nothing = srgp_learner._nothing(model, made)
+
+        # A step gives away what it is handed: as many of it are made beforehand as are timed.
+        fresh = iter([(optimizer.init(values), jax.tree.map(jnp.copy, nothing)) for _ in range(20)])
+        jax.block_until_ready(nothing)
+
+        def gradient_step() -> None:
+            told = (optimizer, ()), coordinates, values, *next(fresh), made, 1.0, 0.1
+            jax.block_until_ready(srgp_learner._step(*told))
+
+        found = {
+            "factor of K_RR": seconds(lambda: whitener_for(model, srgp_learner.ROUGH), 15),
+            "kernel": seconds(kernel, 15),
+            "2D + 1 products": seconds(grams, 15),
+            "vectors": seconds(lambda: moments._vectors(K, p, y, np.sqrt(w)), 15),
+            "gradient and step": seconds(gradient_step, 15),
+            "whole step": whole,
+        }
+    return {name: 1e3 * took for name, took in found.items()}
 
 
 def exact(with_peers: bool) -> list[dict[str, Any]]:
@@ -193,19 +246,28 @@ def growth() -> list[dict[str, Any]]:
     return rows
 
 
+PARTS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
+    "steps": steps,
+    "parts": lambda with_peers: parts(),
+    "exact": exact,
+    "growth": lambda with_peers: growth(),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-peers", action="store_true", help="this library alone")
-    again = "measure the exact gradient only, beside what the results file has"
-    parser.add_argument("--exact", action="store_true", help=again)
+    again = "measure this only, beside what the results file has"
+    parser.add_argument("--only", choices=PARTS, help=again)
     chosen = parser.parse_args()
-    peers = not chosen.no_peers
-    if chosen.exact:
-        known = json.loads((RESULTS / "steps.json").read_text())
-        found = {"steps": known["steps"], "exact": exact(peers), "growth": known["growth"]}
-    else:
-        found = {"steps": steps(peers), "exact": exact(peers), "growth": growth()}
-    write("steps", found)
+    wanted = [chosen.only] if chosen.only else list(PARTS)
+    known = json.loads((RESULTS / "steps.json").read_text()) if chosen.only else {}
+    found = {name: known[name] for name in PARTS if name in known}
+    dates = known.get("dates", {})
+    for name in wanted:
+        found[name] = PARTS[name](not chosen.no_peers)
+        dates[name] = machine()["date"]
+    write("steps", {**found, "dates": dates})
 
 
 if __name__ == "__main__":
