@@ -125,18 +125,17 @@ def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
         made = batch_parts(model, whiten, blocks)
 
         def kernel() -> list[np.ndarray]:
-            return [
-                np.asarray(kernel_matrix(model.kernel, model.inducing, X, w)) for X, _, w in blocks
-            ]
+            begun = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in blocks]
+            return [np.asarray(block) for block in begun]
 
         K = kernel()
         X, y, w = (np.concatenate(column) for column in zip(*blocks, strict=True))
         p = moments.monomials(model.kernel, np.asarray(model.inducing), X)
-        roots = [None, *np.sqrt(p - np.minimum(p.min(0), 0.0)).T[1:]]
+        roots = [None, *np.sqrt(np.ascontiguousarray((p - np.minimum(p.min(0), 0.0)).T))[1:]]
 
         def grams() -> None:
             with executor(np.inf) as pool:
-                for job in [pool.submit(moments._gram, K, root) for root in roots]:
+                for job in [moments._submit_gram(pool, K, root) for root in roots]:
                     job.result()
 
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))

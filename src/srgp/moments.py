@@ -72,16 +72,17 @@ def _slab_products(
     slab: list[tuple[HostArray, ...]],
     lower: Triangle | None,
 ) -> tuple[Products, Explained | None]:
-    K = [np.asarray(kernel_matrix(kernel, R, X, w)) for X, _, w in slab]
+    begun = [kernel_matrix(kernel, R, X, w) for X, _, w in slab]
+    K = [np.asarray(block) for block in begun]
     X, y, w = (np.concatenate(parts) for parts in zip(*slab, strict=True))
     p = monomials(kernel, np.asarray(R), X)
     # The longest jobs first.
     explained = [] if lower is None else _submit_explained(pool, lower, K, p)
     shifts = np.minimum(p.min(0), 0.0)  # what makes them positive
-    positive = np.sqrt(p - shifts).T
-    Phi = pool.submit(_gram, K, None)  # of the first, which is 1
+    positive = np.sqrt(np.ascontiguousarray((p - shifts).T))  # scaling by a strided row is slow
+    Phi = _submit_gram(pool, K, None)  # of the first, which is 1
     pairs = zip(positive[1:], shifts[1:], strict=True)
-    others = [pool.submit(_shifted_gram, K, root, shift, Phi) for root, shift in pairs]
+    others = [_submit_gram(pool, K, root, shift, Phi) for root, shift in pairs]
     vectors: Any = _vectors(K, p, y, np.sqrt(w))
     # Σ w k(x, x) = v Σ w, and v is the first parameter.
     kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
@@ -134,11 +135,34 @@ def monomials(
     return np.concatenate([np.ones((len(x), 1)), x, squares], 1)
 
 
+def _submit_gram(
+    pool: Executor,
+    blocks: list[Float[np.ndarray, "M B"]],
+    root: Float[np.ndarray, " rows"] | None,
+    shift: float = 0.0,
+    Phi: "Future[Float[np.ndarray, 'M M']] | None" = None,
+) -> "Future[Float[np.ndarray, 'M M']]":
+    """K Diag(root²) Kᵀ + shift Φ, in two jobs: an odd number of products would leave a core idle.
+
+    The second waits for what was begun before it, which is at work or done.
+    """
+    half, B = len(blocks) // 2, blocks[0].shape[1]
+    if not half:
+        return pool.submit(_gram, blocks, root, shift, Phi)
+    roots = (None, None) if root is None else (root[: half * B], root[half * B :])
+    first = pool.submit(_gram, blocks[:half], roots[0])
+    return pool.submit(_gram, blocks[half:], roots[1], shift, Phi, first)
+
+
 @unheard
 def _gram(
-    blocks: list[Float[np.ndarray, "M B"]], root: Float[np.ndarray, " rows"] | None
+    blocks: list[Float[np.ndarray, "M B"]],
+    root: Float[np.ndarray, " rows"] | None,
+    shift: float = 0.0,
+    Phi: "Future[Float[np.ndarray, 'M M']] | None" = None,
+    before: "Future[Float[np.ndarray, 'M M']] | None" = None,
 ) -> Float[np.ndarray, "M M"]:
-    """Σ (K Diag(root)) (K Diag(root))ᵀ over the blocks of K."""
+    """Σ (K Diag(root)) (K Diag(root))ᵀ over the blocks of K, added to what was found before."""
     M, B = blocks[0].shape
     total, scaled = np.zeros((M, M)), np.empty((M, B))
     for i, K in enumerate(blocks):
@@ -147,18 +171,12 @@ def _gram(
         else:
             np.multiply(K, root[i * B : (i + 1) * B], out=scaled)
             add_gram(scaled, total)
-    return mirrored(total)
-
-
-@unheard
-def _shifted_gram(
-    blocks: list[Float[np.ndarray, "M B"]],
-    root: Float[np.ndarray, " rows"],
-    shift: float,
-    Phi: "Future[Float[np.ndarray, 'M M']]",
-) -> Float[np.ndarray, "M M"]:
-    gram = _gram(blocks, root)
-    return gram + shift * Phi.result() if shift else gram
+    gram = mirrored(total)
+    if before is not None:
+        gram += before.result()
+    if Phi is not None and shift:
+        gram += shift * Phi.result()
+    return gram
 
 
 def _vectors(
