@@ -109,22 +109,35 @@ three largest sizes are at most 1.3 and 2.
 
 {table(["M, D, B", "SRGP", "ratio", "Sites", "ratio", *peers], rows)}
 
-At M = 100 SRGP's ratio moves with the machine, which is shared: 1.16 in a run some hours before
-this one, 1.34 in this, in which the peers' steps took up to 1.4 times as long as in that, and 1.47
-in a slower hour yet (2026-11-18; Sites 3.7 there, for its products alone were quick). What is not
-products there is the kernel matrix, scaling it for each product, and waiting for the factor of
-K_RR. Blocks of 2¹⁵ to 2²⁰ entries of the kernel matrix were tried: smaller ones than the 2¹⁸ that
-are used took up to 1.6 times as long, larger ones no less.
+At M = 100 the ratios move with the machine, which is shared: in five whole runs of 2026-11-17 and
+18 SRGP's was 1.16 to 1.47, Sites' 1.9 to 3.7. The table is of the version before the last two
+changes to SRGP's products (contiguous scales; a product as two jobs, for an odd number of them
+left a core idle). Old and new in turn, twice each: 1.25 and 1.36, 1.33 and 1.19. Where the time of
+a step goes, each part by itself, in milliseconds, SRGP first:
+
+{_parts(steps["parts"], "SRGP")}
+
+{_parts(steps["parts"], "Sites")}
+
+The products by themselves, scaling of the kernel matrix included, take what they should. At M = 20
+the rest of SRGP is mostly substitution in the rows, for K_RR is ill-conditioned there. Elsewhere
+it was not measured by itself, and where it is negative the machine was slower for a part than for
+the whole: it may be Python, shuffling the rows, monomials and their roots, cores that wait for
+each other, and memory that a part timed again and again finds in the cache. Tried, and no faster:
+blocks of 2¹⁵ to 2²⁰ entries of the kernel matrix in place of 2¹⁸, scaling it in pieces that stay
+in the cache, and for Sites both passes by BLAS on threads, as the exact gradient has them (M =
+100: 13 ms in place of 14 to 19; M = 200: 53 in place of 46 to 50; with batches of 1000 rows 4 to 9
+in place of 1 to 5).
 
 Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
 
 {table(["D", "M", "srgp", *of_it, "rest", "GPflow SGPR", "ratio"], exact)}
 
 The kernel matrix, and what each pass does with it, are of one block on one core, times the blocks
-over the cores; the rest was not measured by itself, and may be Python between the blocks, cores
-that wait for each other, and memory that a block timed again and again finds in the cache. A factor
-of five is wanted, and missed for M = 20, where a block of rows is many short operations, none of
-them a product worth the name. Compiled passes (XLA), and BLAS without the next kernel matrix begun
+over the cores; the rest may be Python between the blocks, and what it is above. A factor of five
+is wanted. It is missed for M = 20, where a block of rows is many short operations, none of them a
+product worth the name, and in this run for M = 50 (in the run before 37, 80 and 197 ms: 2.7, 6.5
+and 6.4 times as fast). Compiled passes (XLA), and BLAS without the next kernel matrix begun
 meanwhile, were no faster; a single pass with SRGP's 2D + 1 symmetric products was faster for D = 1
 only, where K_RR is too ill-conditioned for sums that are not whitened.
 
@@ -132,6 +145,21 @@ only, where K_RR is too ill-conditioned for sums that are not whitened.
 
 *Time of a batch of 2000 rows and memory of its derivatives: M² and M²D, beside the M³D of carrying
 one matrix for each parameter.*"""
+
+
+def _parts(steps: list[dict[str, Any]], learner: str) -> str:
+    """Milliseconds of the parts of a step, each by itself, and what they leave of the whole."""
+    *names, whole = steps[0][learner]
+    rows = [
+        [
+            f"{r['M']}, {r['D']}, {r['B']}",
+            *(f"{r[learner][name]:.1f}" for name in names),
+            f"{r[learner][whole] - sum(r[learner][name] for name in names):.1f}",
+            f"{r[learner][whole]:.1f}",
+        ]
+        for r in steps
+    ]
+    return table(["M, D, B", *names, "rest", whole], rows)
 
 
 def _growth_picture(growth: list[dict[str, Any]]) -> None:
@@ -210,7 +238,11 @@ def learners(learning: dict[str, Any]) -> str:
         "at.\n\n"
         + table([*heads, "`auto` behind, its moments", "all moments"], rows)
         + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
-        f"{worst}."
+        f"{worst}. Wanted are a few percent in the same time at most: missed on the power plant in its "
+        "second second, when `auto` goes over from its sample to all rows, and is a quarter of a "
+        "second behind `Exact`, which it was ahead of before. Tried on these tables and two of the "
+        "synthetic problems: 10, 25 and 60 iterations on the first sample (25 are used), `Sites` "
+        "before it, samples only of five times as many rows, and none."
     )
 
 

@@ -8,7 +8,6 @@ Also the exact value and gradient at N = 10⁵ against GPflow's SGPR, and how ti
 import argparse
 import json
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +23,9 @@ from benchmarks.problems import Problem, start, synthetic
 from srgp import gradient, moments
 from srgp.blas import executor, mirrored
 from srgp.collapsed import raw_is_enough
+from srgp.learners import sites as sites_learner
 from srgp.learners import srgp as srgp_learner
+from srgp.learners.base import batch_shape, chunks
 from srgp.learners.stepping import as_optimizer
 from srgp.model import whitener_of
 from srgp.parameters import Coordinates
@@ -32,7 +33,7 @@ from srgp.propagation import sensitivities
 from srgp.sensitivity import batch_parts, parts_rows, whitener_for
 from srgp.slopes import kernel_matrix
 from srgp.sources import Arrays, Held
-from srgp.statistics import rows_for
+from srgp.statistics import block_rows, rows_for
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
 STEPS = 8  # in an epoch
@@ -110,7 +111,16 @@ def steps(with_peers: bool) -> list[dict[str, Any]]:
 
 
 def parts() -> list[dict[str, Any]]:
-    return [{"M": M, "D": D, "B": B, **parts_of_srgp(M, D, B)} for M, D, B in SIZES]
+    return [
+        {
+            "M": M,
+            "D": D,
+            "B": B,
+            "SRGP": parts_of_srgp(M, D, B),
+            "Sites": parts_of_sites(M, D, B),
+        }
+        for M, D, B in SIZES
+    ]
 
 
 def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
@@ -156,6 +166,62 @@ def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
             "2D + 1 products": seconds(grams, 15),
             "vectors": seconds(lambda: moments._vectors(K, p, y, np.sqrt(w)), 15),
             "gradient and step": seconds(gradient_step, 15),
+            "whole step": whole,
+        }
+    return {name: 1e3 * took for name, took in found.items()}
+
+
+def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
+    """As `parts_of_srgp`, of a step of `Sites`."""
+    problem = problem_of(M, D, STEPS * B)
+    whole = learner_step(problem, srgp.Sites(batch_size=B, epochs=4))
+    with jax.enable_x64(True), threadpool_limits(1):
+        model = jax.tree.map(jnp.asarray, start(problem))
+        size, rows = batch_shape(B, B, block_rows(model))
+        pieces = list(chunks((problem["X"][:size], problem["y"][:size], np.ones(size)), rows))
+
+        def kernel() -> list[Any]:
+            made = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
+            return jax.block_until_ready(made)
+
+        K = kernel()
+
+        def sums() -> Any:
+            raw = None
+            for matrix, piece in zip(K, pieces, strict=True):
+                raw = sites_learner._add_raw(model, raw, matrix, *piece)
+            return jax.block_until_ready(raw)
+
+        raw, optimizer = sums(), as_optimizer("adam")
+        coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
+        state = sites_learner._first(optimizer, coordinates.values(model), raw)
+
+        def cotangents() -> Any:
+            told = model, state, raw, float(STEPS * B), 0.1
+            return jax.block_until_ready(sites_learner._sites_cotangent(*told))
+
+        at, through_K, _, _ = cotangents()
+        # A pull-back gives away the gradient that it adds to.
+        fresh = iter([jax.tree.map(jnp.copy, through_K) for _ in range(20)])
+
+        def pulled() -> Any:
+            gradient = next(fresh)
+            for matrix, piece in zip(K, pieces, strict=True):
+                gradient = sites_learner._pull(model, at, gradient, matrix, *piece)
+            return jax.block_until_ready(gradient)
+
+        gradient = pulled()
+
+        def step() -> None:
+            told = (optimizer, ()), coordinates, state, gradient, 0.05
+            jax.block_until_ready(sites_learner._step(*told))
+
+        found = {
+            "kernel": seconds(kernel, 15),
+            "sums: a product": seconds(sums, 15),
+            "bound and cotangents": seconds(cotangents, 15),
+            "pull-back: a product": seconds(pulled, 15),
+            "step": seconds(step, 15),
             "whole step": whole,
         }
     return {name: 1e3 * took for name, took in found.items()}
@@ -226,10 +292,9 @@ def growth() -> list[dict[str, Any]]:
             problem = problem_of(M, D, 2000)
             kernel = srgp.kernels.SE(1.0, problem["lengthscales"])
             model = srgp.Model(kernel, 0.1, problem["R"])
-            sensitivities(model, problem["X"], problem["y"])
-            begin = time.perf_counter()
-            state = sensitivities(model, problem["X"], problem["y"]).state
-            took = time.perf_counter() - begin
+            data = problem["X"], problem["y"]
+            took = seconds(lambda model=model, data=data: sensitivities(model, *data))
+            state = sensitivities(model, *data).state
             size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
             rows.append(
                 {
