@@ -238,9 +238,9 @@ def learners(learning: dict[str, Any]) -> str:
         "at.\n\n"
         + table([*heads, "`auto` behind, its moments", "all moments"], rows)
         + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
-        f"{worst}. Wanted are a few percent in the same time at most: missed on the power plant in its "
-        "second second, when `auto` goes over from its sample to all rows, and is a quarter of a "
-        "second behind `Exact`, which it was ahead of before. Tried on these tables and two of the "
+        f"{worst}. Wanted are a few percent in the same time at most: missed on the power plant in "
+        "the second second, when `auto` goes over from its sample to all rows, and is a quarter of "
+        "a second behind `Exact`, which it was ahead of before. Tried on these tables and two "
         "synthetic problems: 10, 25 and 60 iterations on the first sample (25 are used), `Sites` "
         "before it, samples only of five times as many rows, and none."
     )

@@ -5,7 +5,8 @@ after a shift,
 
     K Diag(x) Kᵀ = K Diag(x − s) Kᵀ + s K Kᵀ,   s = min x.
 
-One monomial p at a time on each core: so the sums are the same bits whatever the number of cores.
+Each core has one monomial p and half of the rows at a time: so the sums are the same bits whatever
+the number of cores.
 
 Where K_RR is ill-conditioned these sums cannot tell what R explains of the rows: K_RR⁻¹ multiplies
 their rounding errors. `Explained` tells it, from substitution in the rows themselves.
@@ -15,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -30,6 +31,8 @@ from srgp.slopes import Products, host_raw, is_shared, kernel_matrix
 BEYOND = 39.0
 # Entries of k(X, R) that are held at a time, in blocks that stay near the core that scales them.
 SLAB, BLOCK = 2**23, 2**18
+
+Multiple: TypeAlias = "tuple[float, Future[np.ndarray]]"
 
 
 class Explained(NamedTuple):
@@ -82,7 +85,7 @@ def _slab_products(
     positive = np.sqrt(np.ascontiguousarray((p - shifts).T))  # scaling by a strided row is slow
     Phi = _submit_gram(pool, K, None)  # of the first, which is 1
     pairs = zip(positive[1:], shifts[1:], strict=True)
-    others = [_submit_gram(pool, K, root, shift, Phi) for root, shift in pairs]
+    others = [_submit_gram(pool, K, root, (shift, Phi)) for root, shift in pairs]
     vectors: Any = _vectors(K, p, y, np.sqrt(w))
     # Σ w k(x, x) = v Σ w, and v is the first parameter.
     kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
@@ -139,30 +142,27 @@ def _submit_gram(
     pool: Executor,
     blocks: list[Float[np.ndarray, "M B"]],
     root: Float[np.ndarray, " rows"] | None,
-    shift: float = 0.0,
-    Phi: "Future[Float[np.ndarray, 'M M']] | None" = None,
+    *added: Multiple,
 ) -> "Future[Float[np.ndarray, 'M M']]":
-    """K Diag(root²) Kᵀ + shift Φ, in two jobs: an odd number of products would leave a core idle.
+    """K Diag(root²) Kᵀ and multiples of others that were begun before, which are done or at work.
 
-    The second waits for what was begun before it, which is at work or done.
+    In two jobs: an odd number of products would leave a core idle.
     """
-    half, B = len(blocks) // 2, blocks[0].shape[1]
-    if not half:
-        return pool.submit(_gram, blocks, root, shift, Phi)
-    roots = (None, None) if root is None else (root[: half * B], root[half * B :])
-    first = pool.submit(_gram, blocks[:half], roots[0])
-    return pool.submit(_gram, blocks[half:], roots[1], shift, Phi, first)
+    half = len(blocks) // 2
+    if half:
+        rows = half * blocks[0].shape[1]
+        first, root = (None, None) if root is None else (root[:rows], root[rows:])
+        added = (1.0, pool.submit(_gram, blocks[:half], first)), *added
+    return pool.submit(_gram, blocks[half:], root, *added)
 
 
 @unheard
 def _gram(
     blocks: list[Float[np.ndarray, "M B"]],
     root: Float[np.ndarray, " rows"] | None,
-    shift: float = 0.0,
-    Phi: "Future[Float[np.ndarray, 'M M']] | None" = None,
-    before: "Future[Float[np.ndarray, 'M M']] | None" = None,
+    *added: Multiple,
 ) -> Float[np.ndarray, "M M"]:
-    """Σ (K Diag(root)) (K Diag(root))ᵀ over the blocks of K, added to what was found before."""
+    """Σ (K Diag(root)) (K Diag(root))ᵀ over the blocks of K, and what is to be added."""
     M, B = blocks[0].shape
     total, scaled = np.zeros((M, M)), np.empty((M, B))
     for i, K in enumerate(blocks):
@@ -172,10 +172,9 @@ def _gram(
             np.multiply(K, root[i * B : (i + 1) * B], out=scaled)
             add_gram(scaled, total)
     gram = mirrored(total)
-    if before is not None:
-        gram += before.result()
-    if Phi is not None and shift:
-        gram += shift * Phi.result()
+    for factor, other in added:
+        if factor:
+            gram += factor * other.result()
     return gram
 
 
