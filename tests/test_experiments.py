@@ -26,7 +26,9 @@ from srgp.experiments import (
 )
 from srgp.experiments.results import Results
 from srgp.experiments.sampler import draw
-from srgp.experiments.traces import peer_runner
+from srgp.experiments.traces import Problem, ends, judged, peer_runner, theirs
+from srgp.kernels import SE
+from srgp.model import Model
 
 
 class TestSampler:
@@ -358,6 +360,34 @@ def test_identification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert float(rows["changing", "no forgetting"]["online"]) < 0.05
     assert (tmp_path / "identification" / "cascaded-tanks.png").exists()
     assert float(rows["changing", "following"]["99 % µs"]) > 0.0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_peers_own_posterior_is_judged_beside_the_exact_one(fails: bool) -> None:
+    """Predictions of the peer that cover nothing, or that failed, beside those at its θ."""
+    rng = np.random.default_rng(0)
+    X, noise = rng.uniform(-1, 1, (200, 1)), 0.1
+    y = np.sin(3 * X[:, 0]) + noise * rng.normal(size=200)
+    start = Model(SE(lengthscales=np.ones(1)), noise**2, X[:10])
+    problem = Problem(X[:150], y[:150], X[150:], y[150:], start)
+
+    def run_peer(peer: str, told: Any, settings: Any) -> Any:
+        each = {"variance": 1.0, "lengthscales": [1.0], "noise": noise**2, "R": X[:10]}
+        trace = {name: np.array([value] * 2) for name, value in each.items()}
+        mean = np.full(50, np.nan if fails else 10.0)
+        times = {"epoch": np.arange(2.0), "seconds": np.arange(2.0)}
+        return {**trace, **times, "mean": mean, "var": np.ones(50)}, {}
+
+    found = judged(problem, theirs(run_peer, "gpflow", {})(problem, 0, Path()))
+    assert found["coverage"][-1] > 0.8
+    (row,) = ends({"SVGP": [found]})
+    if fails:
+        assert "own" not in found
+        assert "own coverage" not in row
+    else:
+        assert row["own coverage"] == 0.0
+        ours = {name: value for name, value in found.items() if name != "own"}
+        assert [r["own coverage"] for r in ends({"a": [found, ours], "b": [ours]})] == [0.0, None]
 
 
 def test_bad_names_and_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

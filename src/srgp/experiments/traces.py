@@ -67,6 +67,8 @@ class Step(NamedTuple):
     epoch: float
     seconds: float
     model: Model
+    # Mean and variance at the test rows by the method's own posterior, if it has one of its own.
+    own: tuple[np.ndarray, np.ndarray] | None = None
 
 
 Method = Callable[[Problem, int, Path], Sequence[Step]]
@@ -114,7 +116,7 @@ def theirs(run_peer: Any, peer: str, settings: Mapping[str, Any]) -> Method:
             "noise": start.noise,
         }
         trace, _ = run_peer(peer, told, {**settings, "seed": seed})
-        return [
+        steps = [
             Step(
                 float(trace["epoch"][i]),
                 float(trace["seconds"][i]),
@@ -126,6 +128,9 @@ def theirs(run_peer: Any, peer: str, settings: Mapping[str, Any]) -> Method:
             )
             for i in range(len(trace["seconds"]))
         ]
+        own = (trace["mean"], trace["var"])
+        # A peer whose predictions fail says so by NaN.
+        return [*steps[:-1], steps[-1]._replace(own=own if np.isfinite(own).all() else None)]
 
     return run
 
@@ -185,16 +190,29 @@ def repeated(
 
 
 def ends(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Where each method ended, on average: rows of a table."""
+    """Where each method ended, on average: rows of a table.
+
+    All are judged by the exact posterior at their θ; "own coverage" is that of the posterior that
+    a method has itself, where it has one and the run kept it.
+    """
     keys = ("bound", "rmse", "nlpd", "coverage", "seconds")
+    own = {
+        name: [trace["own"]["coverage"] for trace in traces if "own" in trace]
+        for name, traces in found.items()
+    }
     return [
         {
             "method": name,
             **{key: float(np.mean([trace[key][-1] for trace in traces])) for key in keys},
+            **({"own coverage": _mean_or_none(own[name])} if any(own.values()) else {}),
             "repetitions": len(traces),
         }
         for name, traces in found.items()
     ]
+
+
+def _mean_or_none(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def judged(problem: Problem, steps: Sequence[Step], at_most: int = 60) -> dict[str, Any]:
@@ -206,13 +224,16 @@ def judged(problem: Problem, steps: Sequence[Step], at_most: int = 60) -> dict[s
     theta: list[dict[str, Any]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        for epoch, seconds, model in (steps[i] for i in wanted):
-            found = _scores(problem, model)
-            found |= {"epoch": epoch, "seconds": seconds}
+        for step in (steps[i] for i in wanted):
+            found = _scores(problem, step.model)
+            found |= {"epoch": step.epoch, "seconds": step.seconds}
             for name, line in lines.items():
                 line.append(found[name])
-            theta.append(hyper_parameters(model))
-    return {**lines, "theta": {name: [t[name] for t in theta] for name in theta[0]}}
+            theta.append(hyper_parameters(step.model))
+    told: dict[str, Any] = {**lines, "theta": {name: [t[name] for t in theta] for name in theta[0]}}
+    if steps[-1].own is not None:
+        told["own"] = _test_scores(problem, *steps[-1].own)
+    return told
 
 
 def _scores(problem: Problem, model: Model) -> dict[str, float]:
@@ -222,13 +243,12 @@ def _scores(problem: Problem, model: Model) -> dict[str, float]:
         mean, variance = posterior(model, statistics).predict(problem.X_test, noise=True)
     except (ArithmeticError, np.linalg.LinAlgError):
         return dict.fromkeys(("bound", "rmse", "nlpd", "coverage"), float("nan"))
+    return {"bound": bound, **_test_scores(problem, mean, variance)}
+
+
+def _test_scores(problem: Problem, mean: Any, variance: Any) -> dict[str, float]:
     found = scores(problem.y_test, mean, variance)
-    return {
-        "bound": bound,
-        "rmse": float(found.rmse),
-        "nlpd": float(found.nlpd),
-        "coverage": float(found.coverage),
-    }
+    return {name: float(getattr(found, name)) for name in ("rmse", "nlpd", "coverage")}
 
 
 def hyper_parameters(model: Model) -> dict[str, float]:
