@@ -568,6 +568,33 @@ def test_restarts() -> None:
     assert estimate(2, 1) == pytest.approx(2.0 * (sum(apart) - sum(firsts)), rel=1e-6)
 
 
+def test_short_chains_are_held_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going back through the batches, or carrying their slopes along: the same but for rounding,
+    which 30 steps of Adam, each a sign where gradients are small, make larger.
+    """
+    module = importlib.import_module("srgp.learners.srgp")
+    rng = np.random.default_rng(5)
+    inputs = rng.uniform(-1.0, 1.0, (600, 5))
+    data = inputs, np.sin(2.0 * inputs.sum(1)) + 0.1 * rng.normal(size=600)
+    start = srgp.Model(srgp.kernels.SE(lengthscales=np.ones(5)), 0.3, inputs[:20])
+    learner = srgp.SRGP(batch_size=60, epochs=3, restart=4)
+    asked = []
+
+    def is_short(*told: Any) -> bool:
+        asked.append(module.chained.is_short(*told))
+        return bool(asked[-1])
+
+    monkeypatch.setattr(module, "is_short", is_short)
+    held = srgp.learn(start, data, learner)
+    assert any(asked)
+    monkeypatch.setattr(module, "is_short", lambda *_: False)
+    carried = srgp.learn(start, data, learner)
+    assert held.bound == pytest.approx(carried.bound, rel=1e-6)
+    assert held.history.column("estimate") == pytest.approx(
+        carried.history.column("estimate"), rel=1e-6
+    )
+
+
 def _shuffled(batches: int) -> list[np.ndarray]:
     """The rows of each chain of so many batches of 100, in the order of the first epoch."""
     order = np.random.default_rng(0).permutation(600)

@@ -64,6 +64,7 @@ LAYERS = [
     "propagation",
     "differentiated",
     "gradient",
+    "chained",
     "learners",
     "onepass",
     "distributed",

@@ -34,7 +34,7 @@ from srgp.differentiated import differentiated
 from srgp.kernels import SE
 from srgp.linalg import Whitener, quiet_blas
 from srgp.model import Model, whitener_of
-from srgp.moments import monomials
+from srgp.moments import monomials, pulled, pulled_targets, vectors_of
 from srgp.precision import Array, HostArray, Scalar, double, namespace
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import (
@@ -97,7 +97,11 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
 
 
 def _first_pass(
-    source: Source, model: Model, whiten: Whitener | None, rows: int | None, kept: "_Kernel | None"
+    source: Source,
+    model: Model,
+    whiten: Whitener | None,
+    rows: int | None,
+    kept: "_Kernel | None",
 ) -> Raw:
     """The sums of all blocks."""
     kernel = kept or _Kernel(model, room=0)
@@ -121,7 +125,7 @@ def _second_pass(
         work = functools.partial(_pulled, at, factor, kernel)
         return _over_blocks(work, kernel.again, source, model, rows)
     work = functools.partial(_pulled_se, jax.tree.map(np.asarray, at), factor, kernel)
-    return _from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
+    return from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
 
 
 def _over_blocks(
@@ -220,14 +224,18 @@ def _pulled_se(
     """
     X, y, w = block
     K, model = np.asarray(begun), kernel.model
-    at_K: Any = _kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
-    at_K *= K
     assert isinstance(model.kernel, SE)
-    return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
+    p = monomials(model.kernel, np.asarray(model.inducing), X)
+    if factor is None:
+        Phi, b = np.asarray(at.Phi), np.asarray(at.b)
+        return -pulled(Phi, K, p) - pulled_targets(b, vectors_of([K], p, y, w)), w.sum()
+    at_K: Any = _kernel_cotangent(at, K, y, w, factor.whitened(K))
+    at_K *= K
+    return -(at_K @ p), w.sum()
 
 
 @functools.partial(quick_jit, plain=True)
-def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
+def from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
     """The gradient, from what `_pulled_se` gave of all blocks; Σ w k(x, x) = v Σ w."""
     assert isinstance(model.kernel, SE)
     total = -jnp.sum(moments[:, 0]) + at.kappa * weight * model.kernel.variance

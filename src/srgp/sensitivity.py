@@ -111,7 +111,7 @@ def batch_parts(
         lower = None if whiten is None else Triangle(np.asarray(whiten.lower))
         return se_products(model.kernel, model.inducing, blocks, lower)
     blocks = list(blocks)
-    rows = [_regulariser(model, X, w) for X, _, w in blocks]
+    rows = [regulariser_of(model, X, w) for X, _, w in blocks]
     return se_products(model.kernel, model.inducing, blocks)[0], functools.reduce(_add, rows)
 
 
@@ -122,7 +122,7 @@ def _block_parts(
         K = kernel_matrix(model.kernel, model.inducing, X, w)
         made = _products(model.kernel, model.inducing, K, X, y, w)
         by_rows = whiten is not None or isinstance(model.approximation, TighterVFE)
-        return made, _regulariser(model, X, w) if by_rows else None
+        return made, regulariser_of(model, X, w) if by_rows else None
     # A few directions at a time: their tangents of k(R, X) are held in memory together.
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(model))
     directions = np.eye(-(-count // TOGETHER) * TOGETHER, count)
@@ -271,7 +271,7 @@ def shaped_like(model: Model, kernel: Any, noise: Any, R: Any) -> Model:
 
 
 @quick_jit
-def _regulariser(model: Model, X: Array, w: Array) -> Regulariser:
+def regulariser_of(model: Model, X: Array, w: Array) -> Regulariser:
     """a = ½ Σ log(1 + w d/σ²) of TighterVFE, σ²a = ½ Σ w d of VFE; differentiated through L."""
     flat, unravel = ravel_pytree(model)
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from srgp import chained
+from srgp.chained import Chain, is_short
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
 from srgp.compiled import quick_jit
@@ -119,32 +121,25 @@ class SRGP:
         steps = -(-task.rows // size)
         values, memory, mean = place.values, place.memory, place.mean
         averaged, done = int(place.averaged), int(place.done)
-        state: State | None = None
+        state: State | Chain | None = None
         estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
-        learned, stepped = 0, 0  # batches since the restart, and those with a step in the epoch
+        learned, length = 0, 0  # batches since the restart, and until the next
+        stepped = 0  # batches of the epoch with a step
         for batch in _batches(task.source, size, task.seed + number):
             share = schedule(min(done / (self.epochs * steps), 1.0))
-            rate, length = self.learning_rate * share, self._chain(share, steps)
+            rate = self.learning_rate * share
+            model = model_at(task.coordinates, values)
             if learned >= length:
-                state, learned = None, 0
+                learned, length = 0, self._chain(share, steps)
+                state = Chain() if not spread and is_short(model, length, size) else None
             # Over a whole epoch the gradients sum up to that of the bound: none may be missing.
             whole = self.restart is not None and length == steps
             steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
-            model = model_at(task.coordinates, values)
-            whiten = whitener_for(model, ROUGH)
-            parts = reduced(batch, _batch_parts, model, whiten, None if spread else rows)
-            if state is None:
-                state = _nothing(model, parts)
-            values, memory, state, psi, wrong = _step(
-                (optimizer, task.priors),
-                task.coordinates,
-                values,
-                memory,
-                state,
-                parts,
-                1.0 / steps,
-                rate if steps_now else 0.0,
+            here = (optimizer, task.priors), task.coordinates, values, memory
+            taken = _taken(
+                here, 1.0 / steps, rate if steps_now else None, model, state, batch, rows
             )
+            values, memory, state, psi, wrong = taken
             refused, done, learned = refused + wrong, done + 1, learned + 1
             if steps_now:
                 estimate, stepped = estimate + psi, stepped + 1
@@ -187,6 +182,60 @@ def _batch_parts(batch: Source, model: Model, whiten: Whitener | None, rows: int
     return batch_parts(model, whiten, batch.batches(rows))
 
 
+def _taken(
+    here: tuple[Any, ...],
+    prior_share: float,
+    rate: float | None,
+    model: Model,
+    state: State | Chain | None,
+    batch: Source,
+    rows: int,
+) -> tuple[Values, Any, State | Chain, Scalar, Scalar]:
+    """One batch: the new θ, memory of the optimiser and state, ψ_k, and whether it was refused.
+
+    rate: None while warming up, when the batch is learned without a step.
+    """
+    if isinstance(state, Chain):
+        assert isinstance(batch, Held)
+        return _held_step(here, prior_share, rate, model, state, batch)
+    return _carried_step(here, prior_share, rate or 0.0, model, state, batch, rows)
+
+
+def _carried_step(
+    here: tuple[Any, ...],
+    prior_share: float,
+    rate: float,
+    model: Model,
+    state: State | None,
+    batch: Source,
+    rows: int,
+) -> tuple[Values, Any, State, Scalar, Scalar]:
+    """With the slopes of all batches since the restart carried along."""
+    at_a_time = None if isinstance(batch, Spread) else rows
+    parts = reduced(batch, _batch_parts, model, whitener_for(model, ROUGH), at_a_time)
+    state = _nothing(model, parts) if state is None else state
+    return _step(*here, state, parts, prior_share, rate)
+
+
+def _held_step(
+    here: tuple[Any, ...],
+    prior_share: float,
+    rate: float | None,
+    model: Model,
+    chain: Chain,
+    batch: Held,
+) -> tuple[Values, Any, Chain, Scalar, Scalar]:
+    """With these batches themselves at hand; the same but for rounding."""
+    if rate is None:
+        _, _, values, memory = here
+        nothing = jnp.zeros((), int)
+        return values, memory, chained.learned(chain, model, batch), nothing, nothing
+    chain, found = chained.stepped(chain, model, batch, whitener_for(model, ROUGH))
+    told = found.gradient, found.possible, prior_share, rate
+    values, memory, wrong = _follow(*here, *told)
+    return values, memory, chain, found.psi, wrong
+
+
 class Place(NamedTuple):
     """Where SRGP stands between two epochs."""
 
@@ -219,7 +268,6 @@ def _step(
     rate: Scalar,
 ) -> tuple[Values, Any, State, Scalar, Scalar]:
     """Add a batch to the state, and step along ∂ψ_k."""
-    optimizer, priors = fixed
     model = coordinates.model(values)
     factor = factor_of(model, FLOOR)
     batch = as_state(model, factor, parts)
@@ -231,6 +279,23 @@ def _step(
     # be refused for ever.
     possible = psi <= limit + 1e-6 * jnp.abs(limit)
     after = jax.tree.map(lambda both, one: jnp.where(possible, both, one), after, batch)
+    told = fixed, coordinates, values, memory, at_model, possible, prior_share, rate
+    values, memory, wrong = _followed(*told)
+    return values, memory, after, psi, wrong
+
+
+def _followed(
+    fixed: tuple[Transformation, tuple[tuple[str, Prior], ...]],
+    coordinates: Coordinates,
+    values: Values,
+    memory: Any,
+    at_model: Model,
+    possible: Scalar,
+    prior_share: Scalar,
+    rate: Scalar,
+) -> tuple[Values, Any, Scalar]:
+    """A step along the gradient of ψ_k; without it, where ψ_k is not possible."""
+    optimizer, priors = fixed
     at_model = jax.tree.map(lambda g: jnp.where(possible, g, 0.0), at_model)
     gradient = coordinates.gradient(values, at_model)
     new_values, new_memory, wrong = ascend(
@@ -238,4 +303,7 @@ def _step(
     )
     # While warming up, the optimiser does not remember either.
     memory = jax.tree.map(lambda new, old: jnp.where(rate > 0.0, new, old), new_memory, memory)
-    return new_values, memory, after, psi, jnp.maximum(wrong, 1 - possible.astype(int))
+    return new_values, memory, jnp.maximum(wrong, 1 - jnp.asarray(possible, int))
+
+
+_follow = functools.partial(quick_jit, static_argnums=0, donate_argnums=3)(_followed)
