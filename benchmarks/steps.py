@@ -164,7 +164,7 @@ def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
             "factor of K_RR": seconds(lambda: whitener_for(model, srgp_learner.ROUGH), 15),
             "kernel": seconds(kernel, 15),
             "2D + 1 products": seconds(grams, 15),
-            "vectors": seconds(lambda: moments.vectors_of(K, p, y, w), 15),
+            "vectors": seconds(lambda: moments._vectors(K, p, y, np.sqrt(w)), 15),
             "gradient and step": seconds(gradient_step, 15),
             "whole step": whole,
         }

@@ -34,7 +34,7 @@ from srgp.differentiated import differentiated
 from srgp.kernels import SE
 from srgp.linalg import Whitener, quiet_blas
 from srgp.model import Model, whitener_of
-from srgp.moments import monomials, pulled, pulled_targets, vectors_of
+from srgp.moments import monomials
 from srgp.precision import Array, HostArray, Scalar, double, namespace
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import (
@@ -224,14 +224,10 @@ def _pulled_se(
     """
     X, y, w = block
     K, model = np.asarray(begun), kernel.model
-    assert isinstance(model.kernel, SE)
-    p = monomials(model.kernel, np.asarray(model.inducing), X)
-    if factor is None:
-        Phi, b = np.asarray(at.Phi), np.asarray(at.b)
-        return -pulled(Phi, K, p) - pulled_targets(b, vectors_of([K], p, y, w)), w.sum()
-    at_K: Any = _kernel_cotangent(at, K, y, w, factor.whitened(K))
+    at_K: Any = _kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
     at_K *= K
-    return -(at_K @ p), w.sum()
+    assert isinstance(model.kernel, SE)
+    return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
 
 
 @functools.partial(quick_jit, plain=True)

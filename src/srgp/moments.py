@@ -31,8 +31,6 @@ from srgp.slopes import Products, host_raw, is_shared, kernel_matrix
 BEYOND = 39.0
 # Entries of k(X, R) that are held at a time, in blocks that stay near the core that scales them.
 SLAB, BLOCK = 2**23, 2**18
-# Entries of a derivative in k(X, R) that are written and read again while they are in the cache.
-PIECE = 2**17
 
 Multiple: TypeAlias = "tuple[float, Future[np.ndarray]]"
 
@@ -88,7 +86,7 @@ def _slab_products(
     Phi = _submit_gram(pool, K, None)  # of the first, which is 1
     pairs = zip(positive[1:], shifts[1:], strict=True)
     others = [_submit_gram(pool, K, root, (shift, Phi)) for root, shift in pairs]
-    vectors: Any = vectors_of(K, p, y, w)
+    vectors: Any = _vectors(K, p, y, np.sqrt(w))
     # Σ w k(x, x) = v Σ w, and v is the first parameter.
     kappa: Any = np.zeros(1 + np.size(kernel.lengthscales))
     kappa[0] = w.sum()
@@ -180,39 +178,15 @@ def _gram(
     return gram
 
 
-def vectors_of(
+def _vectors(
     blocks: list[Float[np.ndarray, "M B"]],
     monomials: Float[np.ndarray, "N S"],
     y: Float[np.ndarray, "N *Q"],
-    w: Float[np.ndarray, " N"],
+    root: Float[np.ndarray, " N"],
 ) -> Float[np.ndarray, "S M *Q"]:
-    """K Diag(√w p) y for every monomial p, of all blocks of K = k(R, X) Diag(√w)."""
-    weighted = monomials * np.sqrt(w)[:, None]
+    """K Diag(√w p) y for every monomial p."""
+    weighted = monomials * root[:, None]
     targets = np.einsum("ns,n...->ns...", weighted, y)
     B = blocks[0].shape[1]
     parts = [np.tensordot(K, targets[i * B : (i + 1) * B], 1) for i, K in enumerate(blocks)]
     return np.moveaxis(sum(parts[1:], parts[0]), 1, 0)
-
-
-@unheard
-def pulled(
-    Phi: Float[np.ndarray, "M M"], K: Float[np.ndarray, "M B"], p: Float[np.ndarray, "B S"]
-) -> Float[np.ndarray, "M S"]:
-    """((2ΦK) ∘ K) p, the pull-back of a derivative Φ in KKᵀ, without all of ΦK at a time."""
-    M, B = K.shape
-    width = min(max(PIECE // M, 64), B)
-    twice, room, total = 2.0 * Phi, np.empty((M, width)), np.zeros((M, p.shape[1]))
-    for start in range(0, B, width):
-        some = K[:, start : start + width]
-        through = room[:, : some.shape[1]]
-        np.matmul(twice, some, out=through)
-        through *= some
-        total += through @ p[start : start + width]
-    return total
-
-
-def pulled_targets(
-    b: Float[np.ndarray, "M *Q"], vectors: Float[np.ndarray, "S M *Q"]
-) -> Float[np.ndarray, "M S"]:
-    """((b yᵀ Diag(√w)) ∘ K) p, that of a derivative b in Ky, from the vectors of these rows."""
-    return np.einsum("mq,smq->ms", b.reshape(len(b), -1), vectors.reshape(*vectors.shape[:2], -1))
