@@ -20,20 +20,19 @@ import srgp
 from benchmarks.common import RESULTS, machine, seconds, write
 from benchmarks.peers.run import run as run_peer
 from benchmarks.problems import Problem, start, synthetic
-from srgp import gradient, moments
-from srgp.blas import executor, mirrored
+from srgp import blocks, chained, gradient
+from srgp.blas import mirrored
 from srgp.collapsed import raw_is_enough
 from srgp.learners import sites as sites_learner
 from srgp.learners import srgp as srgp_learner
-from srgp.learners.base import batch_shape, chunks
 from srgp.learners.stepping import as_optimizer
 from srgp.model import whitener_of
 from srgp.parameters import Coordinates
 from srgp.propagation import sensitivities
-from srgp.sensitivity import batch_parts, parts_rows, whitener_for
+from srgp.sensitivity import whitener_for
 from srgp.slopes import kernel_matrix
-from srgp.sources import Arrays, Held
-from srgp.statistics import block_rows, rows_for
+from srgp.sources import Arrays
+from srgp.statistics import rows_for
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
 STEPS = 8  # in an epoch
@@ -119,56 +118,67 @@ def parts() -> list[dict[str, Any]]:
             "SRGP": parts_of_srgp(M, D, B),
             "Sites": parts_of_sites(M, D, B),
         }
-        for M, D, B in SIZES
+        # With one input SRGP carries slopes along.
+        for M, D, B in SIZES[1:]
     ]
 
 
 def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
-    """Milliseconds of what a step of `SRGP` does, each by itself, and of a whole step."""
+    """Milliseconds of what a step of `SRGP` does, each by itself, and of a whole step.
+
+    Of a chain of STEPS batches, each of which goes back through itself and all before it.
+    """
     problem = problem_of(M, D, STEPS * B)
     whole = learner_step(problem, srgp.SRGP(batch_size=B, epochs=4))
-    rows = Held(problem["X"][:B], problem["y"][:B], np.ones(B))
     with jax.enable_x64(True), threadpool_limits(1):
-        model = jax.tree.map(jnp.asarray, start(problem))
-        blocks = list(rows.batches(parts_rows(model, B)))
-        whiten = whitener_for(model, srgp_learner.ROUGH)
-        made = batch_parts(model, whiten, blocks)
-
-        def kernel() -> list[np.ndarray]:
-            begun = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in blocks]
-            return [np.asarray(block) for block in begun]
-
-        K = kernel()
-        X, y, w = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        p = moments.monomials(model.kernel, np.asarray(model.inducing), X)
-        roots = [None, *np.sqrt(np.ascontiguousarray((p - np.minimum(p.min(0), 0.0)).T))[1:]]
-
-        def grams() -> None:
-            with executor(np.inf) as pool:
-                for job in [moments._submit_gram(pool, K, root) for root in roots]:
-                    job.result()
-
+        model, made, raw, both = one_batch(problem, B)
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
         values, optimizer = coordinates.values(model), as_optimizer("quick-adam")
-        nothing = srgp_learner._nothing(model, made)
 
-        # A step gives away what it is handed: as many of it are made beforehand as are timed.
-        fresh = iter([(optimizer.init(values), jax.tree.map(jnp.copy, nothing)) for _ in range(20)])
-        jax.block_until_ready(nothing)
+        def cotangents() -> Any:
+            return jax.block_until_ready(chained._between(model, raw, raw, None))
 
-        def gradient_step() -> None:
-            told = (optimizer, ()), coordinates, values, *next(fresh), made, 1.0, 0.1
-            jax.block_until_ready(srgp_learner._step(*told))
+        *_, at, through_K = cotangents()
+        gradients = [jax.tree.map(jnp.copy, through_K) for _ in range(20)]
+        pulled = pull_back(model, at, gradients, made)
+        gradient, ready = jax.tree.map(np.asarray, pulled()), jnp.asarray(True)
+        memories = iter([optimizer.init(values) for _ in range(20)])
 
+        def step() -> None:
+            told = (optimizer, ()), coordinates, values, next(memories), gradient, ready, 1.0, 0.1
+            jax.block_until_ready(srgp_learner._follow(*told))
+
+        backwards = (STEPS + 1) / 2
         found = {
             "factor of K_RR": seconds(lambda: whitener_for(model, srgp_learner.ROUGH), 15),
-            "kernel": seconds(kernel, 15),
-            "2D + 1 products": seconds(grams, 15),
-            "vectors": seconds(lambda: moments._vectors(K, p, y, np.sqrt(w)), 15),
-            "gradient and step": seconds(gradient_step, 15),
+            **both,
+            "bound and cotangents": seconds(cotangents, 15),
+            f"{backwards:g} pull-backs: a product each": backwards * seconds(pulled, 15),
+            "step": seconds(step, 15),
             "whole step": whole,
         }
     return {name: 1e3 * took for name, took in found.items()}
+
+
+def one_batch(problem: Problem, B: int) -> tuple[srgp.Model, Any, Any, dict[str, float]]:
+    """The model at the start, one batch as blocks and its sums, and the seconds of both."""
+    model = jax.tree.map(jnp.asarray, start(problem))
+    made, raw = blocks.learned(model, (problem["X"][:B], problem["y"][:B], np.ones(B)))
+
+    def kernel() -> Any:
+        R = model.inducing
+        return jax.block_until_ready([kernel_matrix(model.kernel, R, b.X, b.w) for b in made])
+
+    def sums() -> Any:
+        return jax.block_until_ready([blocks._sums(model, block) for block in made])
+
+    return model, made, raw, {"kernel": seconds(kernel, 15), "sums: a product": seconds(sums, 15)}
+
+
+def pull_back(model: srgp.Model, at: Any, gradients: list[Any], made: Any) -> Callable[[], Any]:
+    """Each call gives away the gradient that it adds to: as many are made as are timed."""
+    fresh = iter(gradients)
+    return lambda: jax.block_until_ready(blocks.pulled(model, at, next(fresh), made))
 
 
 def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
@@ -176,23 +186,8 @@ def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
     problem = problem_of(M, D, STEPS * B)
     whole = learner_step(problem, srgp.Sites(batch_size=B, epochs=4))
     with jax.enable_x64(True), threadpool_limits(1):
-        model = jax.tree.map(jnp.asarray, start(problem))
-        size, rows = batch_shape(B, B, block_rows(model))
-        pieces = list(chunks((problem["X"][:size], problem["y"][:size], np.ones(size)), rows))
-
-        def kernel() -> list[Any]:
-            made = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
-            return jax.block_until_ready(made)
-
-        K = kernel()
-
-        def sums() -> Any:
-            raw = None
-            for matrix, piece in zip(K, pieces, strict=True):
-                raw = sites_learner._add_raw(model, raw, matrix, *piece)
-            return jax.block_until_ready(raw)
-
-        raw, optimizer = sums(), as_optimizer("adam")
+        model, made, raw, both = one_batch(problem, B)
+        optimizer = as_optimizer("adam")
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
         state = sites_learner._first(optimizer, coordinates.values(model), raw)
 
@@ -201,15 +196,7 @@ def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
             return jax.block_until_ready(sites_learner._sites_cotangent(*told))
 
         at, through_K, _, _ = cotangents()
-        # A pull-back gives away the gradient that it adds to.
-        fresh = iter([jax.tree.map(jnp.copy, through_K) for _ in range(20)])
-
-        def pulled() -> Any:
-            gradient = next(fresh)
-            for matrix, piece in zip(K, pieces, strict=True):
-                gradient = sites_learner._pull(model, at, gradient, matrix, *piece)
-            return jax.block_until_ready(gradient)
-
+        pulled = pull_back(model, at, [jax.tree.map(jnp.copy, through_K) for _ in range(20)], made)
         gradient = pulled()
 
         def step() -> None:
@@ -217,8 +204,7 @@ def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
             jax.block_until_ready(sites_learner._step(*told))
 
         found = {
-            "kernel": seconds(kernel, 15),
-            "sums: a product": seconds(sums, 15),
+            **both,
             "bound and cotangents": seconds(cotangents, 15),
             "pull-back: a product": seconds(pulled, 15),
             "step": seconds(step, 15),

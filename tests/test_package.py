@@ -61,6 +61,7 @@ LAYERS = [
     "moments",
     "collapsed",
     "sensitivity",
+    "blocks",
     "propagation",
     "differentiated",
     "gradient",

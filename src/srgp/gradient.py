@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from srgp.approximations import TighterVFE
 from srgp.blas import Triangle, add_gram, begun_ahead, executor, in_order, mirrored, workers
+from srgp.blocks import kernel_cotangent, raw_pullback
 from srgp.collapsed import (
     RawCotangent,
     factorise,
@@ -35,14 +35,13 @@ from srgp.kernels import SE
 from srgp.linalg import Whitener, quiet_blas
 from srgp.model import Model, whitener_of
 from srgp.moments import monomials
-from srgp.precision import Array, HostArray, Scalar, double, namespace
+from srgp.precision import Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import (
     Raw,
     host_raw,
     is_se,
     kernel_matrix,
-    pullback,
     pullback_inducing,
     pulled_moments,
 )
@@ -125,7 +124,7 @@ def _second_pass(
         work = functools.partial(_pulled, at, factor, kernel)
         return _over_blocks(work, kernel.again, source, model, rows)
     work = functools.partial(_pulled_se, jax.tree.map(np.asarray, at), factor, kernel)
-    return from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
+    return _from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
 
 
 def _over_blocks(
@@ -224,14 +223,14 @@ def _pulled_se(
     """
     X, y, w = block
     K, model = np.asarray(begun), kernel.model
-    at_K: Any = _kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
+    at_K: Any = kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
     at_K *= K
     assert isinstance(model.kernel, SE)
     return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
 
 
 @functools.partial(quick_jit, plain=True)
-def from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
+def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar) -> Model:
     """The gradient, from what `_pulled_se` gave of all blocks; Σ w k(x, x) = v Σ w."""
     assert isinstance(model.kernel, SE)
     total = -jnp.sum(moments[:, 0]) + at.kappa * weight * model.kernel.variance
@@ -264,41 +263,4 @@ def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
     return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b)
 
 
-def raw_pullback(
-    model: Model,
-    at: RawCotangent,
-    K: Float[Array, "M B"],
-    X: Float[Array, "B D"],
-    y: Float[Array, "B *Q"],
-    w: Float[Array, " B"],
-    whitened: tuple[Float[Array, "M B"], Float[Array, "M M"]] | None = None,
-) -> Model:
-    """The gradient of a function of the raw sums through one block, given its derivative in them.
-
-    K̄ = 2Φ̄K + b̄yᵀDiag(√w) for K = k(R, X) Diag(√w), pulled back to kernel and R, and κ's own
-    derivative. With (L⁻¹K, L⁻¹), Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ(2Φ̄L⁻¹K + …).
-    """
-    at_K = _kernel_cotangent(at, K, y, w, whitened)
-    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K, w)
-    variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
-    kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
-    return shaped_like(model, kernel, jnp.zeros(()), R)
-
-
 _pull_block = quick_jit(raw_pullback)
-
-
-def _kernel_cotangent(
-    at: RawCotangent,
-    K: HostArray,
-    y: HostArray,
-    w: HostArray,
-    whitened: tuple[HostArray, HostArray] | None,
-) -> Any:
-    """K̄, see `raw_pullback`; in compiled code and outside of it."""
-    weighted = (y.T * namespace(w).sqrt(w)).reshape(-1, len(w))
-    at_K = (2.0 * at.Phi) @ (K if whitened is None else whitened[0])
-    b = at.b.reshape(len(K), -1)
-    # A product with one column takes BLAS as long as one with many.
-    at_K += b * weighted if len(weighted) == 1 else b @ weighted
-    return at_K if whitened is None else whitened[1].T @ at_K

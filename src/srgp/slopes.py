@@ -220,7 +220,9 @@ def pullback(
     x, squares = _centred(kernel, R, X)
     along, extra = _along_distance(kernel, R, X, K, cotangent, w)
     m = along @ jnp.concatenate([jnp.ones((len(X), 1)), x, squares], 1)
-    return pulled_moments(kernel, R, m, jnp.sum(cotangent * K), extra)
+    # G = −K for the SE kernel: the first moment tells what another pass over (M, B) would.
+    total = -jnp.sum(m[:, 0]) if is_se(kernel) else jnp.sum(cotangent * K)
+    return pulled_moments(kernel, R, m, total, extra)
 
 
 def pulled_moments(

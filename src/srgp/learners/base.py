@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
@@ -21,7 +21,7 @@ from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
 from srgp.posterior import posterior
 from srgp.precision import double
-from srgp.sources import Batch, Source, Spread, as_source, digest, first_row
+from srgp.sources import Source, Spread, as_source, digest, first_row
 from srgp.statistics import Statistics, summarise_source
 
 # Up to this share, refused steps change nothing that a user should hear of.
@@ -269,12 +269,6 @@ def check_factor(model: Model) -> None:
         _ = model.basis
     except ValueError as error:
         raise FloatingPointError(str(error)) from error
-
-
-def chunks(batch: Batch, rows: int) -> Iterator[Batch]:
-    """A batch in equal pieces of at most `rows` rows; it has been padded to fit."""
-    for start in range(0, len(batch[0]), rows):
-        yield tuple(a[start : start + rows] for a in batch)  # type: ignore[misc]
 
 
 def batch_shape(batch_size: int, total: int, at_most: int, unit: int = 1) -> tuple[int, int]:

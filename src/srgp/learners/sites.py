@@ -10,15 +10,15 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from srgp.blocks import learned as blocks_of
+from srgp.blocks import pulled
 from srgp.checks import as_count
 from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant, traces
 from srgp.compiled import quick_jit
-from srgp.gradient import raw_pullback
-from srgp.learners.base import Listener, Task, batch_shape, chunks, kept, model_at
+from srgp.learners.base import Listener, Task, kept, model_at
 from srgp.learners.epochs import Told, run_epochs
 from srgp.learners.stepping import (
     Optimizer,
@@ -30,13 +30,12 @@ from srgp.learners.stepping import (
     check_optimizer,
     check_rate,
 )
-from srgp.linalg import assemble, steadied
+from srgp.linalg import steadied
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values
 from srgp.precision import Array, Scalar
 from srgp.sensitivity import shaped_like
-from srgp.slopes import Raw, kernel_matrix, pullback_inducing, raw_sums
-from srgp.statistics import block_rows
+from srgp.slopes import Raw, pullback_inducing
 
 
 class State(NamedTuple):
@@ -100,7 +99,7 @@ class Sites:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
         model = task.coordinates.template
         chosen = self.batch_size or default_batch_size(model)
-        size, rows = batch_shape(chosen, task.rows, block_rows(model))
+        size = min(chosen, task.rows)
         steps = -(-task.rows // size)
         window = max(5, min(20, steps))
         state, done, guard = place.state, int(place.done), place.guard
@@ -111,18 +110,13 @@ class Sites:
                 continue
             share = schedule(done / (self.epochs * steps))
             rate = float(guard.factor) * self.learning_rate * share
-            pieces = list(chunks(batch, rows))
             model = model_at(task.coordinates, state.values)
-            matrices = [kernel_matrix(model.kernel, model.inducing, X, w) for X, _, w in pieces]
-            raw = None
-            for K, piece in zip(matrices, pieces, strict=True):
-                raw = _add_raw(model, raw, K, *piece)
+            blocks, raw = blocks_of(model, batch)
             if done == 0:
                 state = _first(optimizer, state.values, raw)
             keep = self.memory if done else 0.0
             at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.present, keep)
-            for K, piece in zip(matrices, pieces, strict=True):
-                gradient = _pull(model, at, gradient, K, *piece)
+            gradient = pulled(model, at, gradient, blocks)
             state, wrong = _step((optimizer, task.priors), task.coordinates, state, gradient, rate)
             guard, state = guard.watch(elbo, state, window)
             # A batch without a finite bound, whose step was refused, tells nothing.
@@ -188,15 +182,9 @@ def check_learnable(model: Model) -> None:
         )
 
 
-@quick_jit
-def _add_raw(model: Model, total: Raw | None, K: Array, X: Array, y: Array, w: Array) -> Raw:
-    new = raw_sums(model.kernel, K, X, y, w)
-    return new if total is None else jax.tree.map(jnp.add, total, new)
-
-
 @functools.partial(quick_jit, static_argnums=0)
 def _first(optimizer: Transformation, values: Values, raw: Raw) -> State:
-    Phi, b = jnp.zeros_like(assemble(raw.Phi)), jnp.zeros_like(raw.b)  # type: ignore[arg-type]
+    Phi, b = jnp.zeros_like(raw.Phi), jnp.zeros_like(raw.b)
     return State(values, optimizer.init(values), Phi, b)
 
 
@@ -205,7 +193,6 @@ def _sites_cotangent(
     model: Model, state: State, raw: Raw, rows: Scalar, keep: Scalar
 ) -> tuple[RawCotangent, Model, Scalar, State]:
     """Update the sites; the mini-batch bound under q, its derivatives, and what comes through K."""
-    raw = raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
     scale = rows / raw.n
     Phi = keep * state.Phi + (1.0 - keep) * scale * raw.Phi
     b = keep * state.b + (1.0 - keep) * scale * raw.b
@@ -261,13 +248,6 @@ def site_bound(
         -0.5 * weight * Q,
         at_noise,
     )
-
-
-@functools.partial(quick_jit, donate_argnums=2)
-def _pull(
-    model: Model, at: RawCotangent, gradient: Model, K: Array, X: Array, y: Array, w: Array
-) -> Model:
-    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, K, X, y, w))
 
 
 @functools.partial(quick_jit, static_argnums=0)

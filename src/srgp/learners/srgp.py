@@ -229,8 +229,16 @@ def _held_step(
     if rate is None:
         _, _, values, memory = here
         nothing = jnp.zeros((), int)
-        return values, memory, chained.learned(chain, model, batch), nothing, nothing
-    chain, found = chained.stepped(chain, model, batch, whitener_for(model, ROUGH))
+        return (
+            values,
+            memory,
+            chained.learned(chain, model, (batch.X, batch.y, batch.w)),
+            nothing,
+            nothing,
+        )
+    chain, found = chained.stepped(
+        chain, model, (batch.X, batch.y, batch.w), whitener_for(model, ROUGH)
+    )
     told = found.gradient, found.possible, prior_share, rate
     values, memory, wrong = _follow(*here, *told)
     return values, memory, chain, found.psi, wrong
