@@ -223,7 +223,7 @@ def test_a_step_of_another_shape_is_refused(tmp_path: Path) -> None:
 # Rows, options, and after how many kept steps it is stopped, the last time by Ctrl-C.
 FITS = {
     "srgp": (600, ("--learner", "srgp", "--batch-size", "100", "--epochs", "100"), (1, 24, 30)),
-    "auto": (11_000, (), (0, 5, 10)),  # so many rows that a sample comes first
+    "auto": (100_000, (), (0, 3, 6)),  # so many rows that a sample comes first
 }
 
 

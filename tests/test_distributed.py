@@ -143,7 +143,7 @@ class TestLearning:
     def test_srgp_equals_one_machine_however_the_rows_are_cut(
         self, client: Any, count: int
     ) -> None:
-        learner = srgp.SRGP(batch_size=100, epochs=3)
+        learner = srgp.SRGP(batch_size=100, epochs=3, fresh=False)
         expected = srgp.learn(MODEL, (P.X, P.y, P.weights), learner, seed=4)
         promised = [dask.delayed(part) for part in cut(count)]
         for data in (Partitions(cut(count), client), Partitions(promised, client)):
@@ -184,7 +184,9 @@ class TestLearning:
         for i, rows in enumerate(np.array_split(np.arange(630), 4)):
             write_table(str(tmp_path / f"{i}.csv"), [{n: c[rows] for n, c in columns.items()}])
         est = srgp.SparseGPRegressor(
-            n_inducing=8, inducing=P.R, learner="srgp", batch_size=20, epochs=2
+            n_inducing=8,
+            inducing=P.R,
+            learner=srgp.SRGP(batch_size=20, epochs=2, fresh=False),
         )
         data = (P.X, np.stack([columns["y"], columns["z"]], 1), columns["w"])
         here = clone(est).fit_source(data)
@@ -194,7 +196,7 @@ class TestLearning:
         np.testing.assert_allclose(there.predict(rows), here.predict(P.Xs), atol=1e-6)
 
     def test_workers_of_several_threads(self) -> None:
-        learner = srgp.SRGP(batch_size=100, epochs=2)
+        learner = srgp.SRGP(batch_size=100, epochs=2, fresh=False)
         expected = srgp.learn(MODEL, (P.X, P.y, P.weights), learner, seed=4)
         with (
             distributed.LocalCluster(1, threads_per_worker=2, dashboard_address=":0") as cluster,

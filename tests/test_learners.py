@@ -540,8 +540,8 @@ def test_average_and_warm_up() -> None:
     averaged = srgp.learn(START, DATA, srgp.SRGP(batch_size=100, epochs=4, average=0.25))
     noises = sorted(float(m.noise) for m in last[2:])
     assert noises[0] < float(averaged.model.noise) < noises[1]
-    resting = srgp.learn(START, DATA, srgp.SRGP(batch_size=100, epochs=1, warm_up=5))
-    once = srgp.learn(START, DATA, srgp.SRGP(batch_size=100, epochs=1, warm_up=0))
+    resting = srgp.learn(START, DATA, srgp.SRGP(100, 1, warm_up=5, fresh=False))
+    once = srgp.learn(START, DATA, srgp.SRGP(100, 1, warm_up=0, fresh=False))
     moved = [abs(np.log(float(r.model.noise) / 0.3)) for r in (resting, once)]
     assert 0.0 < moved[0] < moved[1]
     # One batch an epoch: there is nothing to warm up on, and it learns all the same.
@@ -552,13 +552,23 @@ def test_average_and_warm_up() -> None:
 def test_restarts() -> None:
     """Every `restart` batches at the full rate, more rarely at a lower one, and with each epoch."""
     learner = srgp.SRGP(restart=4)
-    assert [learner._chain(share, 50) for share in (1.0, 0.25, 0.01, 0.0)] == [4, 8, 40, 50]
-    assert learner._chain(1.0, 3) == 3
-    assert srgp.SRGP(restart=None)._chain(1.0, 50) == 50
+    shares = (1.0, 0.25, 0.01, 0.0)
+
+    def lengths(steps: int, inducing: int | None = None, learner: srgp.SRGP = learner) -> list[int]:
+        return [learner._chain(share, steps, 2000, inducing) for share in shares]
+
+    assert lengths(50) == [4, 8, 40, 50]
+    assert lengths(3) == [3, 3, 3, 3]
+    assert lengths(50, learner=srgp.SRGP(restart=None)) == [50, 50, 50, 50]
+    # With sums made anew 400 rows for each inducing input are enough, and 100 are few.
+    assert lengths(50, inducing=100) == [4, 8, 20, 20]
+    assert lengths(50, inducing=10) == [4, 4, 4, 4]
+    assert lengths(5, inducing=100) == [5, 5, 5, 5]
+    assert lengths(6, inducing=100) == [4, 6, 6, 6]
 
     # At rest, batches whose chain begins anew are judged by the posterior of fewer rows.
     def estimate(restart: int | None, warm_up: int) -> float:
-        rest = srgp.SRGP(100, 1, 0.0, restart=restart, schedule="constant", warm_up=warm_up)
+        rest = srgp.SRGP(100, 1, 0.0, "sgd", "constant", restart, warm_up, fresh=False)
         return float(srgp.learn(START, DATA, rest).history[0].estimate or 0.0)
 
     apart = [bound_at(START, X[rows], y[rows]) for rows in _shuffled(2)]
@@ -568,31 +578,48 @@ def test_restarts() -> None:
     assert estimate(2, 1) == pytest.approx(2.0 * (sum(apart) - sum(firsts)), rel=1e-6)
 
 
-def test_short_chains_are_held_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Going back through the batches, or carrying their slopes along: the same but for rounding,
-    which 30 steps of Adam, each a sign where gradients are small, make larger.
+def test_sums_made_anew_are_those_of_the_moment() -> None:
+    """As published, sums stay at the θ of their time: the same while θ rests, another step as soon
+    as it moves, and, where the bound is flat and θ moves fast, a worse end.
     """
-    module = importlib.import_module("srgp.learners.srgp")
     rng = np.random.default_rng(5)
-    inputs = rng.uniform(-1.0, 1.0, (600, 5))
+    inputs = rng.uniform(-1.0, 1.0, (600, 2))
     data = inputs, np.sin(2.0 * inputs.sum(1)) + 0.1 * rng.normal(size=600)
-    start = srgp.Model(srgp.kernels.SE(lengthscales=np.ones(5)), 0.3, inputs[:20])
-    learner = srgp.SRGP(batch_size=60, epochs=3, restart=4)
-    asked = []
+    start = srgp.Model(srgp.kernels.SE(lengthscales=np.ones(2)), 0.3, inputs[:20])
 
-    def is_short(*told: Any) -> bool:
-        asked.append(module.chained.is_short(*told))
-        return bool(asked[-1])
+    def learned(rate: float, fresh: bool, epochs: int = 1) -> srgp.Learned:
+        learner = srgp.SRGP(60, epochs, rate, restart=None, warm_up=0, fresh=fresh)
+        return srgp.learn(start, data, learner)
 
-    monkeypatch.setattr(module, "is_short", is_short)
-    held = srgp.learn(start, data, learner)
-    assert any(asked)
-    monkeypatch.setattr(module, "is_short", lambda *_: False)
-    carried = srgp.learn(start, data, learner)
-    assert held.bound == pytest.approx(carried.bound, rel=1e-6)
-    assert held.history.column("estimate") == pytest.approx(
-        carried.history.column("estimate"), rel=1e-6
-    )
+    # K_RR is ill-conditioned here: sums that stay are not whitened, and lose digits.
+    resting = [learned(0.0, fresh).history[0].estimate for fresh in (True, False)]
+    assert resting[0] == pytest.approx(resting[1], rel=1e-5)
+    moving = [learned(0.1, fresh).history[0].estimate for fresh in (True, False)]
+    assert moving[0] != pytest.approx(moving[1], rel=1e-3)
+    ends = [learned(0.1, fresh, epochs=20).bound for fresh in (True, False)]
+    assert ends[0] > ends[1]
+
+
+def test_sums_are_made_anew_only_where_rows_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains that are too long carry slopes, and so do models with V̄ ≠ 0."""
+    chained = importlib.import_module("srgp.chained")
+    lengths: list[int] = []
+    stepped = chained.stepped
+
+    def counted(model: Any, earlier: Any, *rest: Any) -> Any:
+        lengths.append(len(earlier) + 1)
+        return stepped(model, earlier, *rest)
+
+    monkeypatch.setattr(chained, "stepped", counted)
+    monkeypatch.setattr(importlib.import_module("srgp.learners.srgp"), "FEW", 0)
+    srgp.learn(START, DATA, srgp.SRGP(60, 1, restart=3, schedule="constant"))
+    assert lengths == [2, 3, 2, 3, 2, 3]
+    lengths.clear()
+    srgp.learn(START, DATA, srgp.SRGP(20, 1, restart=None))  # 30 batches
+    fitc = srgp.Model(START.kernel, START.noise, START.inducing, srgp.FITC())
+    srgp.learn(fitc, DATA, srgp.SRGP(100, 1))
+    srgp.learn(START, DATA, srgp.SRGP(100, 1, fresh=False))
+    assert not lengths
 
 
 def _shuffled(batches: int) -> list[np.ndarray]:
@@ -613,7 +640,7 @@ def test_exact_stops_by_the_mean_of_a_window() -> None:
 def test_the_papers_settings() -> None:
     paper = srgp.SRGP.paper(learning_rate=0.02, batch_size=100, epochs=10)
     assert (paper.schedule, paper.warm_up, paper.average) == ("constant", 0, 0.0)
-    assert (paper.optimizer, paper.restart) == ("adam", None)
+    assert (paper.optimizer, paper.restart, paper.fresh) == ("adam", None, False)
     assert srgp.learn(START, DATA, paper).bound > bound_at(START) + 100
 
 
@@ -657,7 +684,7 @@ def test_one_refused_step_of_many_is_counted_only(monkeypatch: pytest.MonkeyPatc
         return *rest, wrong + (next(steps) in wrong_at)
 
     monkeypatch.setattr(module, "_step", sometimes)
-    learner = srgp.SRGP(batch_size=6, epochs=1)
+    learner = srgp.SRGP(batch_size=6, epochs=1, fresh=False)
     assert srgp.learn(START, DATA, learner).history.column("refused") == [1]
     steps, wrong_at[1:] = itertools.count(1), [20]
     with pytest.warns(UserWarning, match="2 of 100 steps"):

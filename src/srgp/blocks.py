@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from srgp.collapsed import RawCotangent
 from srgp.compiled import quick_jit
-from srgp.linalg import assemble
+from srgp.linalg import Whitener, assemble
 from srgp.model import Model
 from srgp.precision import Array, HostArray, namespace
 from srgp.sensitivity import shaped_like
@@ -36,21 +36,31 @@ class Block(NamedTuple):
     w: Float[Array, " B"]
 
 
-def learned(model: Model, batch: Batch) -> tuple[tuple[Block, ...], Raw]:
-    """A batch at θ as few blocks of one shape, and its raw sums."""
+def learned(
+    model: Model, batch: Batch, whiten: Whitener | None = None
+) -> tuple[tuple[Block, ...], Raw]:
+    """A batch at θ as few blocks of one shape, and its raw sums; of L⁻¹K if there is a factor."""
     blocks: list[Any] = [
         Block(kernel_matrix(model.kernel, model.inducing, X, w), X, y, w)  # type: ignore[arg-type]
         for X, y, w in _pieces(batch, len(model.inducing))
     ]
-    return tuple(blocks), functools.reduce(added, (_sums(model, block) for block in blocks))
+    return tuple(blocks), functools.reduce(added, (_sums(model, whiten, block) for block in blocks))
 
 
-def pulled(model: Model, at: RawCotangent, gradient: Model, blocks: tuple[Block, ...]) -> Model:
-    """Add the gradient of a function of the raw sums of these blocks, given its derivative in them.
+def pulled(
+    model: Model,
+    at: RawCotangent,
+    gradient: Model,
+    blocks: tuple[Block, ...],
+    whiten: Whitener | None = None,
+) -> Model:
+    """Add the gradient of a function of the sums of these blocks, given its derivative in them.
 
-    model: the one that they were learned with.
+    model, whiten: those that they were learned with.
     """
-    return functools.reduce(lambda total, block: _pull(model, at, total, block), blocks, gradient)
+    return functools.reduce(
+        lambda total, block: _pull(model, whiten, at, total, block), blocks, gradient
+    )
 
 
 @functools.partial(quick_jit, plain=True)
@@ -69,14 +79,18 @@ def _pieces(batch: Batch, M: int) -> list[Batch]:
 
 
 @quick_jit
-def _sums(model: Model, block: Block) -> Raw:
-    raw = raw_sums(model.kernel, *block)
+def _sums(model: Model, whiten: Whitener | None, block: Block) -> Raw:
+    K, *rest = block
+    raw = raw_sums(model.kernel, K if whiten is None else whiten(K), *rest)
     return raw._replace(Phi=assemble(raw.Phi))  # type: ignore[arg-type]
 
 
-@functools.partial(quick_jit, donate_argnums=2)
-def _pull(model: Model, at: RawCotangent, gradient: Model, block: Block) -> Model:
-    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, *block))
+@functools.partial(quick_jit, donate_argnums=3)
+def _pull(
+    model: Model, whiten: Whitener | None, at: RawCotangent, gradient: Model, block: Block
+) -> Model:
+    whitened = None if whiten is None else (whiten(block.K), whiten.inverse)
+    return jax.tree.map(jnp.add, gradient, raw_pullback(model, at, *block, whitened))
 
 
 def raw_pullback(

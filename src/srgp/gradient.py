@@ -80,19 +80,23 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     """As `value_and_grad`, on the device and unchecked, in blocks of so many rows."""
     if not is_structured(model.approximation) or isinstance(model.approximation, TighterVFE):
         return differentiated(model, source, rows)
-    factor = whitener_of(model.kernel, model.inducing)
-    whiten = None if raw_is_enough(factor, model.noise) else factor
+    whiten = whitener_where_needed(model)
     # Elsewhere, nothing is kept from one pass to the next.
     elsewhere = isinstance(source, Spread)
     kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
     raw = reduced(source, _first_pass, model, whiten, rows_there, kept)
-    value, at, through_K = _cotangents(model, whiten, raw)
+    value, at, through_K = cotangents(model, whiten, raw)
     if not np.isfinite(value):
         return value, through_K  # refused by whoever asks: not worth a second pass
-    if whiten is not None and float(whiten.condition) <= PULLS_DIRECTLY:
-        at, whiten = _unwhitened(whiten, at), None
+    at, whiten = simplest(at, whiten)
     pulled = reduced(source, _second_pass, model, at, whiten, rows_there, kept)
     return value, jax.tree.map(np.add, through_K, pulled)
+
+
+def whitener_where_needed(model: Model) -> Whitener | None:
+    """The factor of K_RR where unwhitened sums would lose digits."""
+    whiten = whitener_of(model.kernel, model.inducing)
+    return None if raw_is_enough(whiten, model.noise) else whiten
 
 
 def _first_pass(
@@ -239,10 +243,12 @@ def _from_moments(model: Model, at: RawCotangent, moments: Array, weight: Scalar
 
 
 @functools.partial(quick_jit, plain=True)
-def _cotangents(
+def cotangents(
     model: Model, whiten: Whitener | None, raw: Raw
 ) -> tuple[Scalar, RawCotangent, Model]:
-    """Ψ, its derivatives in the sums, and the part of the gradient through K_RR and σ²."""
+    """Ψ, its derivatives in the sums, and the part of the gradient through K_RR and σ²; NaN where
+    Ψ is not possible.
+    """
     if whiten is None:
         factor = factorise(model.kernel.covariance(model.inducing, model.inducing), None)
         krr = factor.K
@@ -257,10 +263,13 @@ def _cotangents(
     return value, at, shaped_like(model, kernel, at.noise, R)
 
 
-def _unwhitened(whiten: Whitener, at: RawCotangent) -> RawCotangent:
+def simplest(at: RawCotangent, whiten: Whitener | None) -> tuple[RawCotangent, Whitener | None]:
+    """Derivatives in whitened sums as those in unwhitened ones, where that costs no digits."""
+    if whiten is None or float(whiten.condition) > PULLS_DIRECTLY:
+        return at, whiten
     # In NumPy: two small products are not worth a compilation of their own.
     inverse, Phi, b = (np.asarray(a) for a in (whiten.inverse, at.Phi, at.b))
-    return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b)
+    return at._replace(Phi=inverse.T @ Phi @ inverse, b=inverse.T @ b), None
 
 
 _pull_block = quick_jit(raw_pullback)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from srgp import chained
-from srgp.chained import Chain, is_short
 from srgp.checks import as_count
 from srgp.collapsed import FLOOR
 from srgp.compiled import quick_jit
@@ -41,10 +40,13 @@ from srgp.sensitivity import (
     step_gradient,
     whitener_for,
 )
-from srgp.sources import Held, Source, Spread, reduced
+from srgp.sources import Batch, Held, Source, Spread, reduced
 
 # Rounding error of ψ, per row of a batch, that counts for nothing beside the choice of its rows.
 ROUGH = 1e-4
+# Rows for each inducing input: up to so many, an epoch is a chain of its own; from so many on, a
+# longer chain tells no more.
+FEW, ENOUGH = 100, 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,7 @@ class SRGP:
     While θ moves fast, the sums of earlier batches belong to another θ before the epoch is over.
     The recursion therefore restarts more often than the paper's: after `restart` batches at the
     full learning rate, and after restart/√s batches once the schedule has lowered it to a share s.
+    And while few batches have been learned since, their sums are made anew at each θ.
 
     batch_size:    rows of a mini-batch.
     epochs:        passes over the data.
@@ -71,6 +74,11 @@ class SRGP:
                    the prior, and their gradients are large and of another kind. None are left out
                    once the restarts have become as rare as epochs.
     average:       the last share of all steps whose θ are averaged for the result.
+    fresh:         make the sums of the batches since the restart anew at each θ, as long as these
+                   are at most 20. An epoch of up to 100 rows for each inducing input is not cut
+                   then, and no chain has more than 400. Not where V̄ ≠ 0, with the tighter VFE, or
+                   on a cluster, where the rows are not at hand. False: the sums stay those of the
+                   θ of their time, as published.
 
     `SRGP.paper(learning_rate)` has the paper's settings: Adam, and none of the rest.
 
@@ -87,6 +95,7 @@ class SRGP:
     restart: int | None = 5
     warm_up: int = 1
     average: float = 0.0
+    fresh: bool = True
 
     def __post_init__(self) -> None:
         as_count(self.batch_size, "batch_size")
@@ -105,7 +114,8 @@ class SRGP:
         >>> srgp.SRGP.paper(learning_rate=0.001).schedule
         'constant'
         """
-        return cls(batch_size, epochs, learning_rate, "adam", "constant", None, warm_up=0)
+        adam = functools.partial(cls, optimizer="adam", schedule="constant")
+        return adam(batch_size, epochs, learning_rate, restart=None, warm_up=0, fresh=False)
 
     def run(self, task: Task, report: Listener) -> None:
         """One report an epoch."""
@@ -117,11 +127,10 @@ class SRGP:
     def _epoch(self, task: Task, number: int, place: "Place") -> tuple["Place", Told]:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
         size, rows = self._shape(task)
-        spread = isinstance(task.source, Spread)
-        steps = -(-task.rows // size)
+        fresh, steps = self._is_fresh(task), -(-task.rows // size)
         values, memory, mean = place.values, place.memory, place.mean
         averaged, done = int(place.averaged), int(place.done)
-        state: State | Chain | None = None
+        state: State | list[Batch] | None = None
         estimate, refused, rate = jnp.zeros(()), jnp.zeros((), int), 0.0
         learned, length = 0, 0  # batches since the restart, and until the next
         stepped = 0  # batches of the epoch with a step
@@ -130,8 +139,9 @@ class SRGP:
             rate = self.learning_rate * share
             model = model_at(task.coordinates, values)
             if learned >= length:
-                learned, length = 0, self._chain(share, steps)
-                state = Chain() if not spread and is_short(model, length, size) else None
+                length = self._chain(share, steps, size, len(model.inducing) if fresh else None)
+                state = [] if fresh and chained.is_short(model, length, size) else None
+                learned = 0
             # Over a whole epoch the gradients sum up to that of the bound: none may be missing.
             whole = self.restart is not None and length == steps
             steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
@@ -157,11 +167,25 @@ class SRGP:
         at_most = parts_rows(template, self.batch_size)
         return batch_shape(self.batch_size, task.rows, at_most, unit)
 
-    def _chain(self, share: float, steps: int) -> int:
-        """Batches from one restart to the next, at a share of the full learning rate."""
-        if self.restart is None or self.restart >= steps * math.sqrt(max(share, 0.0)):
+    def _is_fresh(self, task: Task) -> bool:
+        """Whether sums of earlier batches can be made anew."""
+        at_hand = not isinstance(task.source, Spread)
+        return self.fresh and at_hand and chained.can_be_fresh(task.coordinates.template)
+
+    def _chain(self, share: float, steps: int, size: int, inducing: int | None) -> int:
+        """Batches from one restart to the next, at a share of the full learning rate.
+
+        inducing: inducing inputs, if sums are made anew.
+        """
+        if self.restart is None:
             return steps
-        return int(self.restart / math.sqrt(share))
+        least, most = self.restart, steps
+        if inducing is not None:
+            whole = steps * size <= FEW * inducing
+            least = steps if whole else least
+            most = min(steps, max(least, -(-ENOUGH * inducing // size)))
+        slowed = math.sqrt(max(share, 0.0))
+        return most if least >= most * slowed else int(least / slowed)
 
 
 def _batches(source: Source, size: int, seed: int) -> Iterator[Source]:
@@ -187,17 +211,17 @@ def _taken(
     prior_share: float,
     rate: float | None,
     model: Model,
-    state: State | Chain | None,
+    state: State | list[Batch] | None,
     batch: Source,
     rows: int,
-) -> tuple[Values, Any, State | Chain, Scalar, Scalar]:
+) -> tuple[Values, Any, State | list[Batch], Scalar, Scalar]:
     """One batch: the new θ, memory of the optimiser and state, ψ_k, and whether it was refused.
 
     rate: None while warming up, when the batch is learned without a step.
     """
-    if isinstance(state, Chain):
+    if isinstance(state, list):
         assert isinstance(batch, Held)
-        return _held_step(here, prior_share, rate, model, state, batch)
+        return _fresh_step(here, prior_share, rate, model, state, (batch.X, batch.y, batch.w))
     return _carried_step(here, prior_share, rate or 0.0, model, state, batch, rows)
 
 
@@ -217,31 +241,23 @@ def _carried_step(
     return _step(*here, state, parts, prior_share, rate)
 
 
-def _held_step(
+def _fresh_step(
     here: tuple[Any, ...],
     prior_share: float,
     rate: float | None,
     model: Model,
-    chain: Chain,
-    batch: Held,
-) -> tuple[Values, Any, Chain, Scalar, Scalar]:
-    """With these batches themselves at hand; the same but for rounding."""
+    earlier: list[Batch],
+    batch: Batch,
+) -> tuple[Values, Any, list[Batch], Scalar, Scalar]:
+    """With the sums of all batches since the restart made anew."""
     if rate is None:
         _, _, values, memory = here
         nothing = jnp.zeros((), int)
-        return (
-            values,
-            memory,
-            chained.learned(chain, model, (batch.X, batch.y, batch.w)),
-            nothing,
-            nothing,
-        )
-    chain, found = chained.stepped(
-        chain, model, (batch.X, batch.y, batch.w), whitener_for(model, ROUGH)
-    )
-    told = found.gradient, found.possible, prior_share, rate
-    values, memory, wrong = _follow(*here, *told)
-    return values, memory, chain, found.psi, wrong
+        return values, memory, [*earlier, batch], nothing, nothing
+    found = chained.stepped(model, earlier, batch)
+    values, memory, wrong = _follow(*here, found.gradient, found.possible, prior_share, rate)
+    # Beyond what is possible the sums are worth nothing: the chain restarts from this batch.
+    return values, memory, [*earlier, batch] if found.possible else [batch], found.psi, wrong
 
 
 class Place(NamedTuple):
