@@ -81,6 +81,8 @@ def _steps(steps: dict[str, Any]) -> str:
             f"{r['M']}, {r['D']}, {r['B']}",
             f"{r['srgp_ms']:.1f}",
             f"{r['srgp_ratio']:.2f}",
+            f"{r['carried_ms']:.1f}",
+            f"{r['carried_ratio']:.2f}",
             f"{r['sites_ms']:.1f}",
             f"{r['sites_ratio']:.2f}",
             *(f"{r[p + '_ms']:.1f}" if p + "_ms" in r else "" for p in peers),
@@ -104,30 +106,29 @@ def _steps(steps: dict[str, Any]) -> str:
     _growth_picture(steps["growth"])
     return f"""`python -m benchmarks.steps` ({when(steps["machine"])}), float64, SE kernel with one
 lengthscale per input. Milliseconds of one step, all in; *ratio* to the time of the matrix products
-that the step is made of, timed in the same run: 2D + 1 for `SRGP`, two for `Sites`. Wanted at the
-three largest sizes are at most 1.3 and 2.
+that the step is made of, timed in the same run: 2D + 1 for `SRGP`, two for `Sites`. `SRGP` makes
+the sums of the batches since the restart anew, up to eight here; *published* is `fresh=False`,
+with the slopes of all earlier batches carried along, and is what the 2D + 1 products belong to.
+Wanted at the three largest sizes are at most 1.3 and 2.
 
-{table(["M, D, B", "SRGP", "ratio", "Sites", "ratio", *peers], rows)}
+{table(["M, D, B", "SRGP", "ratio", "published", "ratio", "Sites", "ratio", *peers], rows)}
 
-At M = 100 the ratios move with the machine, which is shared: in five whole runs of 2026-11-17 and
-18 SRGP's was 1.16 to 1.47, Sites' 1.9 to 3.7. The table is of the version before the last two
-changes to SRGP's products (contiguous scales; a product as two jobs, for an odd number of them
-left a core idle). Old and new in turn, twice each: 1.25 and 1.36, 1.33 and 1.19. Where the time of
-a step goes, each part by itself, in milliseconds, SRGP first:
+The ratios move with the machine, which is shared: in three runs of 2026-11-18 those of the
+published way at M = 100 were 1.15 to 1.31, those of `Sites` 1.6 to 2.3. Where the time of a step
+goes, each part by itself, in milliseconds, SRGP first, in a chain of eight batches, of which on
+average 4.5 are made anew:
 
 {_parts(steps["parts"], "SRGP")}
 
 {_parts(steps["parts"], "Sites")}
 
-The products by themselves, scaling of the kernel matrix included, take what they should. At M = 20
-the rest of SRGP is mostly substitution in the rows, for K_RR is ill-conditioned there. Elsewhere
-it was not measured by itself, and where it is negative the machine was slower for a part than for
-the whole: it may be Python, shuffling the rows, monomials and their roots, cores that wait for
-each other, and memory that a part timed again and again finds in the cache. Tried, and no faster:
-blocks of 2¹⁵ to 2²⁰ entries of the kernel matrix in place of 2¹⁸, scaling it in pieces that stay
-in the cache, and for Sites both passes by BLAS on threads, as the exact gradient has them (M =
-100: 13 ms in place of 14 to 19; M = 200: 53 in place of 46 to 50; with batches of 1000 rows 4 to 9
-in place of 1 to 5).
+At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's sums are whitened, by
+substitution in compiled code, which is most of them there. The rest was not measured by itself,
+and where it is negative the machine was slower for a part than for the whole: it may be Python,
+shuffling the rows, cores that wait for each other, and memory that a part timed again and again
+finds in the cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰ entries of the kernel
+matrix in place of 2¹⁸, and scaling it in pieces that stay in the cache; for Sites both passes by
+BLAS on threads, as the exact gradient has them.
 
 Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
 
@@ -135,11 +136,13 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 
 The kernel matrix, and what each pass does with it, are of one block on one core, times the blocks
 over the cores; the rest may be Python between the blocks, and what it is above. A factor of five
-is wanted. It is missed for M = 20, where a block of rows is many short operations, none of them a
-product worth the name, and in this run for M = 50 (in the run before 37, 80 and 197 ms: 2.7, 6.5
-and 6.4 times as fast). Compiled passes (XLA), and BLAS without the next kernel matrix begun
-meanwhile, were no faster; a single pass with SRGP's 2D + 1 symmetric products was faster for D = 1
-only, where K_RR is too ill-conditioned for sums that are not whitened.
+is wanted, and missed. Three earlier runs had 1.9 to 2.7 for M = 20, 3.0 to 6.5 for M = 50 and 4.4
+to 6.4 for M = 100, the smaller ones when the machine was fast: GPflow gains more by that. With few
+inducing inputs a block of rows is many short operations, none of them a product worth the name.
+Tried, and no faster: compiled passes (XLA); BLAS without the next kernel matrix begun meanwhile; a
+single pass with SRGP's 2D + 1 symmetric products, which is faster for D = 1 only, where K_RR is too
+ill-conditioned for sums that are not whitened. Keeping all of the kernel matrix for the second
+pass, in place of 64 MB, saves up to a fifth, and would grow with N.
 
 ![Growth of time and memory](images/learning-growth.png)
 
@@ -192,10 +195,11 @@ def _learning(learning: dict[str, Any]) -> str:
         "bound of all training rows at each method's θ by one evaluator; RMSE, NLPD and coverage "
         "of 95 % intervals on test rows from the exact posterior at the last θ; seconds of "
         "training alone. SVGP with learning rates 0.01 and 0.05, GPflow and GPyTorch with their "
-        "recommended settings; the table shows the better rate. synthetic-5 was run twice on "
-        "2026-11-18: in the first run our learners, which come first, were slowed down for some "
-        "minutes (SRGP took 70 s, Sites 16 s), and `auto` was 6.1 to 10.1 times sooner than SVGP, "
-        "SRGP later than it. The second, of ours and the peers, is shown."
+        "recommended settings; the table shows the better rate. At the start of synthetic-1 K_RR "
+        "is singular to rounding, and the bound rough: the line search of `Exact` may fail there "
+        "after one iteration, as in this run, or come to 83,375, as in one before. Samples take "
+        "`auto` past that. `SRGP` on protein_raw and airline is of the version before its sums "
+        "were made anew at each θ."
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
@@ -362,10 +366,11 @@ def _chains(chains: dict[str, Any]) -> str:
     seeds = [f"bound, seed {i}" for i in range(len(chains["rows"][0]["bounds"]))]
     return (
         f"`python -m benchmarks.chains` ({when(chains['machine'])}): the synthetic problems, "
-        f"{chains['epochs']} epochs of `SRGP`. The default restarts its recursion every few "
-        "batches and gives Adam a short memory; each is taken back here, alone and together. The "
-        "paper's settings have neither, no schedule, and batches of 5000. Seconds are of the "
-        "slowest run; the first of each kind includes compilation.\n\n"
+        f"{chains['epochs']} epochs of `SRGP`. The default makes the sums of a short chain anew at "
+        "each θ, restarts its recursion every few batches and gives Adam a short memory. *Sums of "
+        "their time* is `fresh=False`; of *those*, the other two are taken back as well, alone and "
+        "together. The paper's settings have none of the three, no schedule, and batches of 5000. "
+        "Seconds are of the slowest run; the first of each kind includes compilation.\n\n"
         + table(["D", "settings", *seeds, "seconds"], rows)
         + _toy(chains["toy"])
     )
@@ -379,18 +384,28 @@ def _toy(found: list[dict[str, Any]]) -> str:
         by_name.setdefault(r["settings"], []).append(f"{r['bound']:.2%}, {r['parameter']:.0%}")
     return (
         "\n\nOn the toy (N = 1000, M = 15, B = 100), how far bound, and the worst of σ0, σn and ℓ, "
-        "end from the optimum, which L-BFGS finds. Within 0.1 % and 1 % in a few epochs is wanted, "
-        "and no way of `SRGP` is. σ0 and ℓ lie on a ridge, along which the bound hardly changes; a "
-        "likely reason, not tested by itself, is that sums of earlier batches, made at earlier θ, "
-        "bend a gradient that is small there. A preconditioner of all parameters together, O(P³) a "
-        "step for P of them, brings the parameters nearer in 20 epochs, the bound not everywhere; "
-        "with smaller steps it comes nearest, but needs 50. The exact gradient "
-        "has no such error, and `auto` uses it.\n\n"
+        "end from the optimum, which L-BFGS finds; above it where it is negative. Within 0.1 % and "
+        f"1 % in a few epochs is wanted. {_reached(found)} σ0 and ℓ lie on a ridge, along which "
+        "the bound hardly changes. Sums of earlier batches that stay at the θ of their time bend "
+        "the gradient more than that: without them an epoch of one chain is a gradient of the "
+        "bound itself. *All parameters together* have one preconditioner, O(P³) a step for P of "
+        "them, in place of Adam's, which has a number for each.\n\n"
         + table(
             ["settings", *(f"seed {seed}" for seed in seeds)],
             [[name, *cells] for name, cells in by_name.items()],
         )
     )
+
+
+def _reached(found: list[dict[str, Any]]) -> str:
+    """How far the default ends at most, by the number of epochs."""
+    worst: dict[str, list[float]] = {}
+    for r in found:
+        if r["settings"].startswith("default, "):
+            most = worst.setdefault(r["settings"].removeprefix("default, "), [-np.inf, 0.0])
+            most[:] = max(most[0], r["bound"]), max(most[1], r["parameter"])
+    told = [f"{b:.2%} and {p:.0%} after {epochs}" for epochs, (b, p) in worst.items()]
+    return f"By default it is at most {', '.join(told)}."
 
 
 def _memory(memory: dict[str, Any]) -> str:

@@ -20,14 +20,13 @@ import srgp
 from benchmarks.common import RESULTS, machine, seconds, write
 from benchmarks.peers.run import run as run_peer
 from benchmarks.problems import Problem, start, synthetic
-from srgp import blocks, chained, gradient
+from srgp import blocks, gradient
 from srgp.blas import mirrored
 from srgp.learners import sites as sites_learner
 from srgp.learners import srgp as srgp_learner
 from srgp.learners.stepping import as_optimizer
 from srgp.parameters import Coordinates
 from srgp.propagation import sensitivities
-from srgp.sensitivity import whitener_for
 from srgp.slopes import kernel_matrix
 from srgp.sources import Arrays
 from srgp.statistics import rows_for
@@ -119,67 +118,72 @@ def parts() -> list[dict[str, Any]]:
             "SRGP": parts_of_srgp(M, D, B),
             "Sites": parts_of_sites(M, D, B),
         }
-        # With one input SRGP carries slopes along.
-        for M, D, B in SIZES[1:]
+        for M, D, B in SIZES
     ]
 
 
 def parts_of_srgp(M: int, D: int, B: int) -> dict[str, float]:
     """Milliseconds of what a step of `SRGP` does, each by itself, and of a whole step.
 
-    Of a chain of STEPS batches, each of which goes back through itself and all before it.
+    Of a chain of STEPS batches without a restart: on average (STEPS + 1)/2 are made anew.
     """
     problem = problem_of(M, D, STEPS * B)
-    whole = learner_step(problem, srgp.SRGP(batch_size=B, epochs=4))
+    whole = learner_step(problem, srgp.SRGP(batch_size=B, epochs=4, restart=None, warm_up=0))
     with jax.enable_x64(True), threadpool_limits(1):
-        model, made, raw, both = one_batch(problem, B)
+        model = jax.tree.map(jnp.asarray, start(problem))
+        whiten = gradient.whitener_where_needed(model)
+        made, raw, both = one_batch(problem, B, whiten)
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
         values, optimizer = coordinates.values(model), as_optimizer("quick-adam")
 
         def cotangents() -> Any:
-            return jax.block_until_ready(chained._between(model, raw, raw, None))
+            return jax.block_until_ready([gradient.cotangents(model, whiten, raw) for _ in "01"])
 
-        *_, at, through_K = cotangents()
+        _, at, through_K = cotangents()[0]
+        at, whiten_back = gradient.simplest(at, whiten)
         gradients = [jax.tree.map(jnp.copy, through_K) for _ in range(20)]
-        pulled = pull_back(model, at, gradients, made)
-        gradient, ready = jax.tree.map(np.asarray, pulled()), jnp.asarray(True)
+        pulled = pull_back(model, at, gradients, made, whiten_back)
+        found = jax.tree.map(np.asarray, pulled())
         memories = iter([optimizer.init(values) for _ in range(20)])
 
         def step() -> None:
-            told = (optimizer, ()), coordinates, values, next(memories), gradient, ready, 1.0, 0.1
+            told = (optimizer, ()), coordinates, values, next(memories), found, True, 1.0, 0.1
             jax.block_until_ready(srgp_learner._follow(*told))
 
-        backwards = (STEPS + 1) / 2
-        found = {
-            "factor of K_RR": seconds(lambda: whitener_for(model, srgp_learner.ROUGH), 15),
-            **both,
-            "bound and cotangents": seconds(cotangents, 15),
-            f"{backwards:g} pull-backs: a product each": backwards * seconds(pulled, 15),
+        count = (STEPS + 1) / 2
+        parts = {
+            "factor of K_RR": seconds(lambda: gradient.whitener_where_needed(model), 15),
+            **{f"{count:g} times {name}": count * took for name, took in both.items()},
+            "bounds and cotangents": seconds(cotangents, 15),
+            f"{count:g} times pull-back: a product": count * seconds(pulled, 15),
             "step": seconds(step, 15),
             "whole step": whole,
         }
-    return {name: 1e3 * took for name, took in found.items()}
+    return {name: 1e3 * took for name, took in parts.items()}
 
 
-def one_batch(problem: Problem, B: int) -> tuple[srgp.Model, Any, Any, dict[str, float]]:
-    """The model at the start, one batch as blocks and its sums, and the seconds of both."""
+def one_batch(problem: Problem, B: int, whiten: Any = None) -> tuple[Any, Any, dict[str, float]]:
+    """One batch at the start as blocks, its sums, and the seconds of both."""
     model = jax.tree.map(jnp.asarray, start(problem))
-    made, raw = blocks.learned(model, (problem["X"][:B], problem["y"][:B], np.ones(B)))
+    batch = problem["X"][:B], problem["y"][:B], np.ones(B)
+    made, raw = blocks.learned(model, batch, whiten)
 
     def kernel() -> Any:
         R = model.inducing
         return jax.block_until_ready([kernel_matrix(model.kernel, R, b.X, b.w) for b in made])
 
     def sums() -> Any:
-        return jax.block_until_ready([blocks._sums(model, None, block) for block in made])
+        return jax.block_until_ready([blocks._sums(model, whiten, block) for block in made])
 
-    return model, made, raw, {"kernel": seconds(kernel, 15), "sums: a product": seconds(sums, 15)}
+    return made, raw, {"kernel": seconds(kernel, 15), "sums: a product": seconds(sums, 15)}
 
 
-def pull_back(model: srgp.Model, at: Any, gradients: list[Any], made: Any) -> Callable[[], Any]:
+def pull_back(
+    model: srgp.Model, at: Any, gradients: list[Any], made: Any, whiten: Any = None
+) -> Callable[[], Any]:
     """Each call gives away the gradient that it adds to: as many are made as are timed."""
     fresh = iter(gradients)
-    return lambda: jax.block_until_ready(blocks.pulled(model, at, next(fresh), made))
+    return lambda: jax.block_until_ready(blocks.pulled(model, at, next(fresh), made, whiten))
 
 
 def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
@@ -187,7 +191,8 @@ def parts_of_sites(M: int, D: int, B: int) -> dict[str, float]:
     problem = problem_of(M, D, STEPS * B)
     whole = learner_step(problem, srgp.Sites(batch_size=B, epochs=4))
     with jax.enable_x64(True), threadpool_limits(1):
-        model, made, raw, both = one_batch(problem, B)
+        model = jax.tree.map(jnp.asarray, start(problem))
+        made, raw, both = one_batch(problem, B)
         optimizer = as_optimizer("adam")
         coordinates = jax.tree.map(jnp.asarray, Coordinates.of(start(problem), ()))
         state = sites_learner._first(optimizer, coordinates.values(model), raw)
