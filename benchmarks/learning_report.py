@@ -370,7 +370,8 @@ def _chains(chains: dict[str, Any]) -> str:
         "each θ, restarts its recursion every few batches and gives Adam a short memory. *Sums of "
         "their time* is `fresh=False`; of *those*, the other two are taken back as well, alone and "
         "together. The paper's settings have none of the three, no schedule, and batches of 5000. "
-        "Seconds are of the slowest run; the first of each kind includes compilation.\n\n"
+        "Seconds are of the slowest run, with other work beside; the first of each kind includes "
+        "compilation.\n\n"
         + table(["D", "settings", *seeds, "seconds"], rows)
         + _toy(chains["toy"])
     )
