@@ -371,9 +371,7 @@ def _chains(chains: dict[str, Any]) -> str:
         "their time* is `fresh=False`; of *those*, the other two are taken back as well, alone and "
         "together. The paper's settings have none of the three, no schedule, and batches of 5000. "
         "Seconds are of the slowest run, with other work beside; the first of each kind includes "
-        "compilation.\n\n"
-        + table(["D", "settings", *seeds, "seconds"], rows)
-        + _toy(chains["toy"])
+        "compilation.\n\n" + table(["D", "settings", *seeds, "seconds"], rows) + _toy(chains["toy"])
     )
 
 
