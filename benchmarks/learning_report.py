@@ -198,8 +198,8 @@ def _learning(learning: dict[str, Any]) -> str:
         "recommended settings; the table shows the better rate. At the start of synthetic-1 K_RR "
         "is singular to rounding, and the bound rough: the line search of `Exact` may fail there "
         "after one iteration, as in this run, or come to 83,375, as in one before. Samples take "
-        "`auto` past that. `SRGP` on protein_raw and airline is of the version before its sums "
-        "were made anew at each θ."
+        "`auto` past that. `SRGP` on protein_raw@1, @2 and airline is of the version before its "
+        "sums were made anew at each θ."
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
