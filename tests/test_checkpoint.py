@@ -66,7 +66,7 @@ def same(one: srgp.Learned, two: srgp.Learned) -> bool:
 def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `Auto` goes through all its stages on few rows."""
     monkeypatch.setattr(auto, "SAMPLE", 100)
-    monkeypatch.setattr(auto, "WORTHWHILE", 2)
+    monkeypatch.setattr(auto, "AHEAD", 2)
     monkeypatch.setattr(auto, "WORTH", 0)
     monkeypatch.setattr(auto, "STEPS", 4)
 

@@ -247,7 +247,7 @@ def test_auto_on_many_rows_takes_a_few_steps_more(
 ) -> None:
     """On all of them, or on as many as are enough: either way the bound of all is better for it."""
     monkeypatch.setattr(auto, "LARGEST", 4500)
-    monkeypatch.setattr(auto, "WORTHWHILE", 2)
+    monkeypatch.setattr(auto, "AHEAD", 2)
     monkeypatch.setattr(auto, "MOST", most)
     monkeypatch.setattr(auto, "EVERY", 100)
     targets = SINES + np.random.default_rng(2).normal(size=9000)  # too noisy for Sites
@@ -274,7 +274,7 @@ def test_auto_takes_back_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> 
             spoiled = {**task.start, "noise": task.start["noise"] + 3.0}
             report(Report(spoiled, 1.0, done=1.0))
 
-    changes = {"LARGEST": 4500, "WORTHWHILE": 2, "EVERY": 100, "WORTH": 0, "Sites": Worse, "FEW": 1}
+    changes = {"LARGEST": 4500, "AHEAD": 2, "EVERY": 100, "WORTH": 0, "Sites": Worse, "FEW": 1}
     for name, value in changes.items():
         monkeypatch.setattr(auto, name, value)
     targets = SINES + 0.1 * np.random.default_rng(2).normal(size=9000)

@@ -10,6 +10,7 @@ from srgp.checks import as_count
 from srgp.collapsed import traces
 from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
+from srgp.learners.metric import Metric
 from srgp.learners.sites import Sites, default_batch_size
 from srgp.parameters import Values, flat, log_prior
 from srgp.sources import Batch, Held, Spread, first_row, random_rows
@@ -18,7 +19,8 @@ from srgp.statistics import rows_for
 SAMPLE = 2048  # rows of the first sample
 PER_INDUCING = 8  # but at least so many for each inducing input
 GROWTH = 8
-WORTHWHILE = 2  # times as many rows in the data: otherwise all of them take little longer
+AHEAD = 5  # times as many rows in the data: otherwise L-BFGS on all of them is as far as soon
+WORTHWHILE = 2  # the same for the next samples, which start where the first one ended
 BRIEF = 25  # iterations on the first sample: more of them fit that sample, not the data
 EVERY = 5  # iterations on a sample, a report
 LARGEST = 2**17  # beyond, many exact gradients of all data cost more than they bring
@@ -37,12 +39,14 @@ class Auto:
     """Chooses by the size of the data, the noise in them and the model, and combines.
 
     1. A few iterations of L-BFGS on the exact bound of a small random sample, which find the right
-       magnitudes, where there are more than twice as many rows.
+       magnitudes, where there are more than five times as many rows.
     2. VFE, many rows, little noise and more parameters than `iterations`: mini-batches with
        `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
        times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
        the samples were the last: ten iterations of it.
+
+    L-BFGS that follows L-BFGS starts with the curvature that it learned on the smaller sample.
 
     Of more than 2²⁰ rows (fewer, if they have more than 14 columns), as many at random are enough
     for `Sites` and for these ten iterations. They are held in memory, 128 MB (more only where 2¹⁷
@@ -103,9 +107,9 @@ class Auto:
         return traces(model.approximation) and enough and quiet and many
 
     def _sizes(self, size: int, rows: int) -> list[int]:
-        """Rows of the samples, each less than half of the data, or of the most worth it."""
-        sizes = []
-        while size < min(rows, LARGEST) / WORTHWHILE:
+        """Rows of the samples: much fewer than there are, or than are ever worth it."""
+        sizes: list[int] = []
+        while size * (WORTHWHILE if sizes else AHEAD) < min(rows, LARGEST):
             sizes.append(size)
             size *= GROWTH
         return sizes
@@ -137,10 +141,10 @@ class Auto:
             among = done % EVERY == 0 and done < iterations
             return among and tell(values, bound, done / iterations)
 
-        values = minimise(objective, task.start, iterations, 20, 1e-6, heard)
+        values, metric = minimise(objective, task.start, iterations, 20, 1e-6, heard, task.metric)
         if not watched.stopped:
             tell(values, objective.bound_at(flat(values)), 1.0)
-        watched.advance()
+        watched.advance(metric)
 
 
 def _samples(task: Task, sizes: list[int]) -> Iterator[Held]:
@@ -199,11 +203,11 @@ class _Relay:
         self.stopped = self.report(report._replace(epoch=self.spent + report.epoch, done=done))
         return self.stopped
 
-    def advance(self) -> None:
-        """The next learner starts from the last report."""
+    def advance(self, metric: Metric | None = None) -> None:
+        """The next learner starts from the last report, with what is known of the curvature."""
         self.spent += self.last.epoch
         self.begun, self.share = self.until, 1.0
-        self.task = self.task._replace(start=self.last.values)
+        self.task = self.task._replace(start=self.last.values, metric=metric)
 
     def go_back(self, task: Task) -> None:
         """Report where this task started, and go on from there."""

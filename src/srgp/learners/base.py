@@ -16,6 +16,7 @@ from srgp.bound import log_bound
 from srgp.checks import as_inputs, as_targets
 from srgp.compiled import quick_jit
 from srgp.learners.journal import Forgetful, Journal
+from srgp.learners.metric import Metric
 from srgp.linalg import levels_to_the_caller, quiet, quiet_blas
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, check_priors, log_prior
@@ -43,6 +44,7 @@ class Task(NamedTuple):
     present: int  # rows of weight above 0
     share: float = 1.0  # of the data, where the source is a sample: as much of the priors counts
     journal: Journal = Forgetful()
+    metric: Metric | None = None  # what is known of the curvature of the bound
 
 
 class Report(NamedTuple):

@@ -16,6 +16,7 @@ from srgp.checks import as_count
 from srgp.compiled import quick_jit
 from srgp.gradient import exact_gradient
 from srgp.learners.base import Listener, Report, Task, model_at
+from srgp.learners.metric import Metric
 from srgp.model import Model
 from srgp.parameters import Coordinates, Prior, Values, flat, log_prior, unflat
 from srgp.precision import Array, Scalar
@@ -66,7 +67,7 @@ class Exact:
 
         # With a window of one, SciPy itself looks at the improvement.
         tolerance = self.tolerance if self.window == 1 else 0.0
-        minimise(objective, task.start, self.iterations, self.memory, tolerance, heard)
+        minimise(objective, task.start, self.iterations, self.memory, tolerance, heard, task.metric)
 
 
 def minimise(
@@ -76,18 +77,35 @@ def minimise(
     memory: int,
     tolerance: float,
     heard: Callable[[Values, float | None], bool],
-) -> Values:
-    """SciPy's L-BFGS-B, until it converges or `heard`, called every iteration, says stop."""
+    metric: Metric | None = None,
+) -> tuple[Values, Metric | None]:
+    """SciPy's L-BFGS-B, until it converges or `heard`, called every iteration, says stop.
+
+    metric: of an objective much like this one, whose curvature is known. That of the last steps is
+    given back.
+    """
     from scipy.optimize import OptimizeResult, minimize
 
+    first = flat(start)
+    coordinates = _first_step(metric, objective(first)[1])
+    passed = deque([objective.at(first)], memory + 1)
+
+    def place(z: np.ndarray) -> np.ndarray:
+        return first + coordinates(z)
+
+    def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective(place(z))
+        return value, coordinates(gradient)
+
     def callback(intermediate_result: OptimizeResult) -> None:
-        x = intermediate_result.x
+        x = place(intermediate_result.x)
+        passed.append(objective.at(x))
         if heard(unflat(x.copy(), start), objective.bound_at(x)):
             raise StopIteration
 
     found = minimize(
-        objective,
-        flat(start),
+        value_and_gradient,
+        np.zeros_like(first),
         jac=True,
         method="L-BFGS-B",
         callback=callback,
@@ -99,7 +117,15 @@ def minimise(
             "gtol": 0.0,
         },
     )
-    return unflat(found.x, start)
+    return unflat(place(found.x), start), Metric.of([p for p in passed if p is not None])
+
+
+def _first_step(metric: Metric | None, gradient: np.ndarray) -> Metric:
+    """In these units SciPy's first step, of length one, is the whole quasi-Newton step."""
+    if metric is None:
+        return Metric.plain(len(gradient))
+    length = float(np.linalg.norm(metric(gradient)))
+    return metric.scaled(length) if length > 0.0 else metric
 
 
 class Objective:
@@ -110,14 +136,23 @@ class Objective:
         self.calls = 0
         self.refused = 0
         self.worst = 0.0
-        self._seen: dict[bytes, float] = {}
+        self._seen: dict[bytes, tuple[float, float, np.ndarray]] = {}
 
     def bound_at(self, x: np.ndarray) -> float | None:
         """The bound, at a point that was evaluated lately."""
-        return self._seen.get(x.tobytes())
+        known = self._seen.get(x.tobytes())
+        return None if known is None else known[0]
+
+    def at(self, x: np.ndarray) -> np.ndarray | None:
+        """The place and its gradient, at a point that was evaluated lately."""
+        known = self._seen.get(x.tobytes())
+        return None if known is None else np.stack([x, known[2]])
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient for a minimiser; a high wall where the bound is not a number."""
+        known = self._seen.get(x.tobytes())
+        if known is not None:
+            return known[1:]
         self.calls += 1
         found = self.task.journal.step(lambda: self._evaluate(x), (0.0, 0.0, x))
         bound, prior, gradient = float(found[0]), float(found[1]), found[2] / -self.task.rows
@@ -128,7 +163,7 @@ class Objective:
         self.worst = max(self.worst, value)
         if len(self._seen) > 50:
             self._seen.clear()
-        self._seen[x.tobytes()] = bound
+        self._seen[x.tobytes()] = bound, value, gradient
         return value, gradient
 
     def _evaluate(self, x: np.ndarray) -> tuple[float, float, np.ndarray]:
