@@ -113,6 +113,10 @@ def draw(output: Path) -> tuple[dict[int, Snapshot], Snapshot]:
     panels = top + [(f"online, k = {step}", steps[step], step) for step in STEPS]
     for axis, (title, snapshot, count) in zip(axes.flat, panels, strict=True):
         _panel(axis, title, snapshot, X[:count], y[:count], grid)
+    for axis in axes[-1]:
+        axis.set_xlabel("x")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("y")
     figure.suptitle("One sample at a time, and in the end exactly the batch answer", fontsize=12)
     figure.savefig(output, dpi=150)
     plt.close(figure)
