@@ -62,6 +62,7 @@ LAYERS = [
     "collapsed",
     "sensitivity",
     "blocks",
+    "stacked",
     "propagation",
     "differentiated",
     "gradient",

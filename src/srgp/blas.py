@@ -253,6 +253,18 @@ def add_gram(K: np.ndarray, total: np.ndarray) -> None:
     )  # fmt: skip
 
 
+def add_product(A: np.ndarray, B: np.ndarray, total: np.ndarray) -> None:
+    """total (M, B) grows by the product of A (M, K) and B (K, B), which is rounded by itself."""
+    _check(total, A, B)
+    if total.shape != (len(A), B.shape[1]) or A.shape[1] != len(B):
+        raise ValueError(f"{A.shape} times {B.shape} is not {total.shape}.")  # BLAS would go on
+    K, rows = map(_int, B.shape)
+    _routine("dgemm")(
+        b"N", b"N", rows, _int(len(A)), K, _number(1.0), _address(B), rows, _address(A), K,
+        _number(1.0), _address(total), rows,
+    )  # fmt: skip
+
+
 def mirrored(lower: np.ndarray) -> np.ndarray:
     """The symmetric matrix of a lower half, above which there are zeros."""
     both = lower + lower.T

@@ -16,7 +16,7 @@ from srgp.collapsed import RawCotangent
 from srgp.compiled import quick_jit
 from srgp.linalg import Whitener, assemble
 from srgp.model import Model
-from srgp.precision import Array, HostArray, namespace
+from srgp.precision import Array
 from srgp.sensitivity import shaped_like
 from srgp.slopes import Raw, kernel_matrix, pullback, raw_sums
 from srgp.sources import Batch
@@ -107,24 +107,14 @@ def raw_pullback(
     K̄ = 2Φ̄K + b̄yᵀDiag(√w) for K = k(R, X) Diag(√w), pulled back to kernel and R, and κ's own
     derivative. With (L⁻¹K, L⁻¹), Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ(2Φ̄L⁻¹K + …).
     """
-    at_K = kernel_cotangent(at, K, y, w, whitened)
-    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K, w)
-    variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
-    kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
-    return shaped_like(model, kernel, jnp.zeros(()), R)
-
-
-def kernel_cotangent(
-    at: RawCotangent,
-    K: HostArray,
-    y: HostArray,
-    w: HostArray,
-    whitened: tuple[HostArray, HostArray] | None,
-) -> Any:
-    """K̄, see `raw_pullback`; in compiled code and outside of it."""
-    weighted = (y.T * namespace(w).sqrt(w)).reshape(-1, len(w))
+    weighted = (y.T * jnp.sqrt(w)).reshape(-1, len(w))
     at_K = (2.0 * at.Phi) @ (K if whitened is None else whitened[0])
     b = at.b.reshape(len(K), -1)
     # A product with one column takes BLAS as long as one with many.
     at_K += b * weighted if len(weighted) == 1 else b @ weighted
-    return at_K if whitened is None else whitened[1].T @ at_K
+    if whitened is not None:
+        at_K = whitened[1].T @ at_K
+    kernel, R = pullback(model.kernel, model.inducing, X, K, at_K, w)
+    variances = jax.grad(lambda kernel: at.kappa * jnp.sum(w * kernel.variance_at(X)))
+    kernel = jax.tree.map(jnp.add, kernel, variances(model.kernel))
+    return shaped_like(model, kernel, jnp.zeros(()), R)

@@ -5,7 +5,8 @@ pulls them back through each block to kernel and inducing inputs. Memory is O(BM
 and at most 64 MB of kernel matrix that need not be computed again.
 
 There are three routes, equal but for rounding.
-- V̄ = 0 and K_RR well-conditioned: unwhitened sums, one product a block in each pass.
+- V̄ = 0 and K_RR well-conditioned: unwhitened sums, one product a block in each pass; those of the
+  SE kernel by `srgp.stacked`.
 - V̄ = 0 otherwise: whitened sums, as for `srgp.summarise`, since K_RR⁻¹ multiplies the rounding
   errors of Φ; the derivatives are still those of `srgp.collapsed`, by hand.
 - V̄ ≠ 0, or TighterVFE: whitened sums, pulled back by automatic differentiation of a block.
@@ -13,15 +14,15 @@ There are three routes, equal but for rounding.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from srgp.approximations import TighterVFE
-from srgp.blas import Triangle, add_gram, begun_ahead, executor, in_order, mirrored, workers
-from srgp.blocks import kernel_cotangent, raw_pullback
+from srgp.blas import add_gram, begun_ahead, executor, in_order, mirrored, workers
+from srgp.blocks import raw_pullback
 from srgp.collapsed import (
     RawCotangent,
     factorise,
@@ -34,7 +35,7 @@ from srgp.differentiated import differentiated
 from srgp.kernels import SE
 from srgp.linalg import Whitener, quiet_blas
 from srgp.model import Model, whitener_of
-from srgp.moments import monomials
+from srgp.moments import unheard
 from srgp.precision import Array, HostArray, Scalar, double
 from srgp.sensitivity import finite_gradient, is_structured, most_of_raw, shaped_like
 from srgp.slopes import (
@@ -46,6 +47,7 @@ from srgp.slopes import (
     pulled_moments,
 )
 from srgp.sources import Batch, Source, Spread, as_source, first_row, reduced
+from srgp.stacked import Factor, Stack
 from srgp.statistics import known_count, part_rows, rows_for
 
 # What one entry of k(R, X) costs beside the products, in flops: to tell whether threads pay.
@@ -83,7 +85,9 @@ def exact_gradient(model: Model, source: Source, rows: int) -> tuple[Scalar, Mod
     whiten = whitener_where_needed(model)
     # Elsewhere, nothing is kept from one pass to the next.
     elsewhere = isinstance(source, Spread)
-    kept, rows_there = (None, None) if elsewhere else (_Kernel(model), rows)
+    kept, rows_there = (None, None) if elsewhere else (_passes(model, KEPT), rows)
+    if isinstance(kept, Stack):
+        rows_there = kept.rows(source.count())
     raw = reduced(source, _first_pass, model, whiten, rows_there, kept)
     value, at, through_K = cotangents(model, whiten, raw)
     if not np.isfinite(value):
@@ -104,12 +108,12 @@ def _first_pass(
     model: Model,
     whiten: Whitener | None,
     rows: int | None,
-    kept: "_Kernel | None",
+    kept: "Stack | _Compiled | None",
 ) -> Raw:
     """The sums of all blocks."""
-    kernel = kept or _Kernel(model, room=0)
-    work = functools.partial(_block_raw, _Factor.of(whiten), kernel)
-    raw = _over_blocks(work, kernel.matrix, source, model, rows)
+    passes = kept or _passes(model)
+    work = functools.partial(passes.sums, Factor.of(whiten))
+    raw = _over_blocks(passes.begin, work, source, model, rows)
     return raw._replace(Phi=mirrored(raw.Phi))
 
 
@@ -119,118 +123,84 @@ def _second_pass(
     at: RawCotangent,
     whiten: Whitener | None,
     rows: int | None,
-    kept: "_Kernel | None",
+    kept: "Stack | _Compiled | None",
 ) -> Model:
     """The derivatives in these sums, pulled back through all blocks."""
-    kernel, factor = kept or _Kernel(model, room=0), _Factor.of(whiten)
-    work: Callable[..., Any]
-    if not is_se(model.kernel):
-        work = functools.partial(_pulled, at, factor, kernel)
-        return _over_blocks(work, kernel.again, source, model, rows)
-    work = functools.partial(_pulled_se, jax.tree.map(np.asarray, at), factor, kernel)
-    return _from_moments(model, at, *_over_blocks(work, kernel.again, source, model, rows))
+    passes, factor = kept or _passes(model), Factor.of(whiten)
+    if isinstance(passes, Stack):
+        work: Any = functools.partial(passes.pulled, jax.tree.map(np.asarray, at), factor)
+        moments, weight = _over_blocks(passes.begin_again, work, source, model, rows)
+        return _from_moments(model, at, moments, weight)
+    work = functools.partial(passes.pulled, at, factor)
+    return _over_blocks(passes.begin_again, work, source, model, rows)
+
+
+def _passes(model: Model, room: int = 0) -> "Stack | _Compiled":
+    if is_se(model.kernel):
+        return Stack(model.kernel, model.inducing, room)
+    return _Compiled(model, room)
 
 
 def _over_blocks(
-    work: Callable[..., Any],
-    matrix: Callable[..., Array],
+    begin: Callable[[int, Batch], Any],
+    work: Callable[[int, Any, Batch], Any],
     source: Source,
     model: Model,
     rows: int | None,
 ) -> Any:
-    """The sum of work(K, block) over all blocks: one on each core, added in order."""
+    """The sum of work(number, begin(number, block), block): one on each core, added in order."""
     M, count = len(model.inducing), known_count(source)
     flops = np.inf if count is None else count * M * (2.0 * M + ELEMENTWISE)
-    numbered = enumerate(source.batches(rows or part_rows(model, source)))
-    blocks = begun_ahead(lambda item: matrix(item[0], item[1][0], item[1][2]), numbered)
+    blocks = begun_ahead(
+        lambda item: begin(*item), enumerate(source.batches(rows or part_rows(model, source)))
+    )
     with quiet_blas(), executor(flops) as pool:
-        parts = in_order(pool, lambda begun: work(begun[1], begun[0][1]), blocks, workers())
+        parts = in_order(
+            pool, lambda told: work(told[0][0], told[1], told[0][1]), blocks, workers()
+        )
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
-# -- by hand ----------------------------------------------------------------------------------
+class _Compiled:
+    """The two passes of any kernel that compiled code knows; the first matrices are kept."""
 
-
-class _Kernel:
-    """k(R, X) Diag(√w) of the blocks; the first of them are kept for the second pass."""
-
-    def __init__(self, model: Model, room: int = KEPT) -> None:
+    def __init__(self, model: Model, room: int = 0) -> None:
         self.model, self.room = model, room
         self.kept: dict[int, tuple[HostArray, HostArray, Array]] = {}
 
-    def matrix(self, number: int, X: HostArray, w: HostArray) -> Array:
-        """In the first pass."""
+    def begin(self, number: int, block: Batch) -> Array:
+        """k(R, X) Diag(√w), which compiled code works on meanwhile."""
+        X, _, w = block
         K = kernel_matrix(self.model.kernel, self.model.inducing, X, w)
         if (number + 1) * K.nbytes <= self.room:
             self.kept[number] = np.array(X), np.array(w), K  # the source may reuse its own
         return K
 
-    def again(self, number: int, X: HostArray, w: HostArray) -> Array:
-        """In the second, which may come in another order: then nothing is as it was."""
+    def begin_again(self, number: int, block: Batch) -> Array:
+        """In the second pass, which may come in another order: then nothing is as it was."""
+        X, _, w = block
         known = self.kept.pop(number, None)
         if known is not None and np.array_equal(X, known[0]) and np.array_equal(w, known[1]):
             return known[2]
         return kernel_matrix(self.model.kernel, self.model.inducing, X, w)
 
+    @unheard
+    @double
+    def sums(self, factor: Factor | None, number: int, K: Array, block: Batch) -> Raw:
+        """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
+        X, y, w = block
+        W: np.ndarray = np.asarray(K) if factor is None else factor.whitened(K)
+        Phi = np.zeros((len(W), len(W)))
+        add_gram(W, Phi)
+        return host_raw(self.model.kernel, Phi, W @ (y.T * np.sqrt(w)).T, X, y, w)
 
-class _Factor(NamedTuple):
-    """K_RR = LLᵀ on the host, ready for many blocks."""
-
-    lower: Triangle
-    inverse: HostArray
-
-    @classmethod
-    def of(cls, whiten: Whitener | None) -> "_Factor | None":
-        """None where sums are not whitened."""
-        if whiten is None:
-            return None
-        return cls(Triangle(np.asarray(whiten.lower)), np.asarray(whiten.inverse))
-
-    def whitened(self, K: HostArray) -> tuple[HostArray, HostArray]:
-        """L⁻¹K and L⁻¹."""
-        W = np.array(K)
-        self.lower.solve(W)
-        return W, self.inverse
-
-
-# What overflows is refused where the sums are used, with a message of its own.
-@np.errstate(over="ignore", invalid="ignore")
-@double
-def _block_raw(factor: "_Factor | None", kernel: _Kernel, K: Array, block: Batch) -> Raw:
-    """The sums of one block, Φ as its lower half; of L⁻¹K if there is a factor."""
-    X, y, w = block
-    whitened = factor and factor.whitened(K)
-    W = np.asarray(K if whitened is None else whitened[0])
-    Phi = np.zeros((len(W), len(W)))
-    add_gram(W, Phi)
-    return host_raw(kernel.model.kernel, Phi, W @ (y.T * np.sqrt(w)).T, X, y, w)
-
-
-@double
-def _pulled(
-    at: RawCotangent, factor: "_Factor | None", kernel: _Kernel, K: Array, block: Batch
-) -> Model:
-    """The gradient through one block."""
-    X, y, w = block
-    pulled = _pull_block(kernel.model, at, K, X, y, w, factor and factor.whitened(K))
-    return jax.tree.map(np.asarray, pulled)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-@double
-def _pulled_se(
-    at: RawCotangent, factor: "_Factor | None", kernel: _Kernel, begun: Array, block: Batch
-) -> tuple[np.ndarray, Any]:
-    """The moments of one block's pull-back, and Σ w: as `raw_pullback`, outside of compiled code.
-
-    Of the SE kernel they are −(K̄ ∘ K) p for the monomials p of x: products, and one pass over K.
-    """
-    X, y, w = block
-    K, model = np.asarray(begun), kernel.model
-    at_K: Any = kernel_cotangent(at, K, y, w, factor and factor.whitened(K))
-    at_K *= K
-    assert isinstance(model.kernel, SE)
-    return -(at_K @ monomials(model.kernel, np.asarray(model.inducing), X)), w.sum()
+    @double
+    def pulled(
+        self, at: RawCotangent, factor: Factor | None, number: int, K: Array, block: Batch
+    ) -> Model:
+        """The gradient through one block."""
+        whitened = None if factor is None else (factor.whitened(K), factor.inverse)
+        return jax.tree.map(np.asarray, _pull_block(self.model, at, K, *block, whitened))
 
 
 @functools.partial(quick_jit, plain=True)
