@@ -29,7 +29,7 @@ from srgp.parameters import Coordinates
 from srgp.propagation import sensitivities
 from srgp.slopes import kernel_matrix
 from srgp.sources import Arrays
-from srgp.statistics import rows_for
+from srgp.stacked import Factor, Stack
 
 SIZES = [(20, 1, 5000), (50, 2, 5000), (100, 5, 5000), (200, 8, 10_000), (500, 8, 10_000)]
 STEPS = 8  # in an epoch
@@ -249,26 +249,28 @@ def parts_of_exact(model: srgp.Model, X: np.ndarray, y: np.ndarray) -> dict[str,
 
     What they leave of the whole is Python between the blocks, and cores that wait for each other.
     """
-    rows, cores = rows_for(model, len(X)), len(os.sched_getaffinity(0))
-    block = next(Arrays(X, y).batches(rows))
+    cores = len(os.sched_getaffinity(0))
     with jax.enable_x64(True), threadpool_limits(1):
         at = jax.tree.map(jnp.asarray, model)
         whiten: Any = gradient.whitener_where_needed(at)
-        kernel, factor = gradient._Kernel(at, room=0), gradient._Factor.of(whiten)
-        K = kernel.matrix(0, block[0], block[2])
-        raw = gradient._block_raw(factor, kernel, K, block)
+        stack, factor = Stack(at.kernel, at.inducing, len(X)), Factor.of(whiten)
+        rows = stack.rows
+        block = next(Arrays(X, y).batches(rows))
+        pieces = stack.begin(0, block)
+        raw = stack.sums(factor, 0, pieces, block)
         raw = raw._replace(Phi=mirrored(raw.Phi))
-        told = gradient.simplest(gradient.cotangents(at, whiten, raw)[1], whiten)
-        cotangent, factor_back = told[0], gradient._Factor.of(told[1])
-        cotangent = jax.tree.map(np.asarray, cotangent)
+        cotangent, whiten_back = gradient.simplest(gradient.cotangents(at, whiten, raw)[1], whiten)
+        told = jax.tree.map(np.asarray, cotangent), Factor.of(whiten_back)
+
+        def kernel() -> None:
+            for part, Z in pieces:
+                stack._fill(Z, *(a[part] for a in block))
+
+        filled = seconds(kernel, 15)
         parts = {
-            # XLA spreads a kernel matrix over all cores.
-            "kernel": cores
-            * seconds(lambda: jax.block_until_ready(kernel.matrix(0, block[0], block[2])), 15),
-            "first pass": seconds(lambda: gradient._block_raw(factor, kernel, K, block), 15),
-            "second pass": seconds(
-                lambda: gradient._pulled_se(cotangent, factor_back, kernel, K, block), 15
-            ),
+            "kernel": filled,
+            "first pass": seconds(lambda: stack.sums(factor, 0, pieces, block), 15) - filled,
+            "second pass": seconds(lambda: stack.pulled(*told, 0, (block, pieces), block), 15),
         }
     return {name: 1e3 * t * -(-len(X) // rows) / cores for name, t in parts.items()}
 

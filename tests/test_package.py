@@ -63,6 +63,7 @@ LAYERS = [
     "sensitivity",
     "blocks",
     "stacked",
+    "passes",
     "propagation",
     "differentiated",
     "gradient",

@@ -26,9 +26,9 @@ from srgp.sources import Batch
 # Inputs up to which differences are the fewest operations, and lengthscales across all of R up to
 # which two products lose no more digits than they do.
 FEW_INPUTS, WIDE = 2, 2.0**10
-# Entries of Z that stay near the core that works on them, and those of a job.
-PIECE, JOB = 2**19, 2**21
-# As many jobs for each core, on 2, 4 or 8 of them.
+# Entries of Z that stay near the core that works on them; those of a job, at least and at most.
+PIECE, LEAST, JOB = 2**19, 2**16, 2**21
+# Jobs of many rows are a multiple of this.
 JOBS = 8
 
 # Z of parts of a batch.
@@ -119,26 +119,28 @@ class Factor(NamedTuple):
         return W
 
 
+def job_rows(count: int, M: int) -> int:
+    """Rows of a job, of so many: as many jobs for each core, on 2, 4 or 8 of them."""
+    if count * M <= JOBS * LEAST:
+        return -(-count // 2 ** int(np.log2(max(count * M / LEAST, 1.0))))
+    most = max(JOB // M, 1)
+    return -(-count // (JOBS * -(-count // (JOBS * most))))
+
+
 class Stack:
     """Z of all rows, in pieces, for two passes over them.
 
-    room: bytes of the first batches to keep from one pass to the next.
+    count: of all rows; room: bytes of the first batches to keep from one pass to the next.
     """
 
-    def __init__(self, kernel: SE, R: HostArray, room: int = 0) -> None:
+    def __init__(self, kernel: SE, R: HostArray, count: int, room: int = 0) -> None:
         self.kernel: SE = jax.tree.map(np.asarray, kernel)
         self.R = np.asarray(R)
+        self.rows = job_rows(count, len(self.R))
         self.exponent = Exponent(self.kernel, self.R)
         # At once: the system hands it over in large pages, in a fifth of the time of small ones.
         self.free = np.empty(room // 8)
         self.kept: dict[int, tuple[Batch, Pieces]] = {}
-
-    def rows(self, count: int) -> int:
-        """Rows of a batch, of so many in all: so that no core is left without work in the end."""
-        if count * len(self.R) <= PIECE:
-            return count
-        most = max(JOB // len(self.R), 1)
-        return -(-count // (JOBS * -(-count // (JOBS * most))))
 
     def begin(self, number: int, batch: Batch) -> Pieces:
         """Memory for Z, kept as long as there is room."""
