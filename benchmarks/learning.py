@@ -24,7 +24,9 @@ from benchmarks.peers.run import run as run_peer
 from benchmarks.problems import Problem, real, start, synthetic, toy
 
 FILE = RESULTS / "learning.json"
-SNAPSHOTS, FEW_SNAPSHOTS = 40, 12  # of each run, evaluated afterwards; few for a million rows
+# Snapshots of each run, evaluated afterwards, up to so many rows: few for a million.
+SNAPSHOTS = {20_000: 150, 200_000: 60}
+FEW_SNAPSHOTS = 20
 
 MANY = 200_000
 
@@ -72,7 +74,8 @@ def theirs(
 
 def evaluate(problem: Problem, trace: list[tuple[float, srgp.Model]]) -> dict[str, Any]:
     """The bound at (some of) the snapshots, and the test errors at the last one."""
-    count = SNAPSHOTS if len(problem["X"]) <= MANY else FEW_SNAPSHOTS
+    fits = (count for rows, count in SNAPSHOTS.items() if len(problem["X"]) <= rows)
+    count = next(fits, FEW_SNAPSHOTS)
     # As many early as late ones on the logarithmic axis on which they are drawn.
     times = np.array([elapsed for elapsed, _ in trace])
     moments = np.geomspace(max(times[1], 1e-3), max(times[-1], 2e-3), count - 1)
