@@ -93,13 +93,15 @@ def _steps(steps: dict[str, Any]) -> str:
         [
             str(r["D"]),
             str(r["M"]),
+            core,
             f"{r['ms']:.0f}",
             *(f"{ms:.0f}" for ms in r["parts_ms"].values()),
             f"{r['ms'] - sum(r['parts_ms'].values()):.0f}",
             f"{r['gpflow_ms']:.0f}",
             f"{r['ratio']:.1f}",
         ]
-        for r in steps["exact"]
+        for name, core in (("exact", "as it comes"), ("exact as SkylakeX", "SkylakeX"))
+        for r in steps.get(name, [])
         if "ratio" in r
     ]
     of_it = list(steps["exact"][0]["parts_ms"])
@@ -113,36 +115,48 @@ Wanted at the three largest sizes are at most 1.3 and 2.
 
 {table(["M, D, B", "SRGP", "ratio", "published", "ratio", "Sites", "ratio", *peers], rows)}
 
-The ratios move with the machine, which is shared: in three runs of 2026-11-18 those of the
-published way at M = 100 were 1.15 to 1.31, those of `Sites` 1.6 to 2.3. Where the time of a step
-goes, each part by itself, in milliseconds, SRGP first, in a chain of eight batches, of which on
-average 4.5 are made anew:
+The ratios move with the machine, which is shared, and with the processor. This one has AVX-512
+and products of 2 cores at 140 to 210 GFlop/s, beside which everything else weighs more; on an
+EPYC without, on 2026-11-18, the default took 1.21, 0.81 and 0.53 times its products, the
+published way 1.17, 0.85 and 0.66 (1.15 to 1.31 at M = 100 in three runs), and `Sites` 2.3, 1.7
+and 1.3 (1.6 to 2.3). Where the time of a step goes, each part by itself, in milliseconds, SRGP
+first, in a chain of eight batches, of which on average 4.5 are made anew:
 
 {_parts(steps["parts"], "SRGP")}
 
 {_parts(steps["parts"], "Sites")}
 
-At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's sums are whitened, by
-substitution in compiled code, which is most of them there. The rest was not measured by itself,
-and where it is negative the machine was slower for a part than for the whole: it may be Python,
-shuffling the rows, cores that wait for each other, and memory that a part timed again and again
-finds in the cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰ entries of the kernel
-matrix in place of 2¹⁸, and scaling it in pieces that stay in the cache; for Sites both passes by
-BLAS on threads, as the exact gradient has them.
+Of `Sites` at M = 100 the two products are a quarter, the kernel matrix and the factors of M×M
+matrices as much again each. At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's
+sums are whitened, by substitution in compiled code, which is most of them there. The rest was not
+measured by itself, and where it is negative the machine was slower for a part than for the whole:
+it may be Python, shuffling the rows, cores that wait for each other, and memory that a part timed
+again and again finds in the cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰
+entries of the kernel matrix in place of 2¹⁸, and scaling it in pieces that stay in the cache; for
+Sites both passes by BLAS on threads, as the exact gradient has them.
 
 Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
 
-{table(["D", "M", "srgp", *of_it, "rest", "GPflow SGPR", "ratio"], exact)}
+{table(["D", "M", "BLAS", "srgp", *of_it, "rest", "GPflow SGPR", "ratio"], exact)}
 
-The kernel matrix, and what each pass does with it, are of one block on one core, times the blocks
-over the cores; the rest may be Python between the blocks, and what it is above. A factor of five
-is wanted, and missed. Three earlier runs had 1.9 to 2.7 for M = 20, 3.0 to 6.5 for M = 50 and 4.4
-to 6.4 for M = 100, the smaller ones when the machine was fast: GPflow gains more by that. With few
-inducing inputs a block of rows is many short operations, none of them a product worth the name.
-Tried, and no faster: compiled passes (XLA); BLAS without the next kernel matrix begun meanwhile; a
-single pass with SRGP's 2D + 1 symmetric products, which is faster for D = 1 only, where K_RR is too
-ill-conditioned for sums that are not whitened. Keeping all of the kernel matrix for the second
-pass, in place of 64 MB, saves up to a fifth, and would grow with N.
+The kernel matrix, and what else each pass does, are those of one core, times the jobs over the
+cores; the rest is Python, the factors of M×M matrices, and cores that share memory and wait for
+each other. A factor of five is wanted, and missed. Five designs were tried: compiled passes
+(XLA); compiled kernel matrices, begun a block ahead, with BLAS on threads, which was ours until
+this version; BLAS without that; NumPy and BLAS alone, each core with rows of its own from
+distances to moments, which takes 0.7 to 0.85 of the time of the one before where the processor
+has AVX-512, and the same time where NumPy is told not to use it; and a single pass with SRGP's 2D
++ 1 symmetric products, which is faster for D = 1 only, where K_RR is too ill-conditioned for sums
+that are not whitened. What is left are products: two thirds of both passes at M = 100, at the
+rate that BLAS has. Here that is three fifths of what the processor could: OpenBLAS 0.3.31, as NumPy
+brings it, does not know it and takes its routines for AVX2, where TensorFlow takes those for
+AVX-512. `OPENBLAS_CORETYPE=SkylakeX`, set before Python starts, lets it
+(`OPENBLAS_CORETYPE=SkylakeX python -m benchmarks.steps --only exact`); the library cannot do that
+for you, since NumPy is there first. With few inducing inputs a job is many short operations, none
+of them a product worth the name. Earlier versions had 1.9 to 2.7 for M = 20, 3.0 to 6.5 for M =
+50 and 4.2 to 6.4 for M = 100 on an EPYC without AVX-512, the smaller ones when the machine was
+fast. Keeping all of the kernel matrix for the second pass, in place of 64 MB, saves 2 to 5 %, and
+would grow with N.
 
 ![Growth of time and memory](images/learning-growth.png)
 

@@ -317,12 +317,15 @@ def main() -> None:
     chosen = parser.parse_args()
     wanted = [chosen.only] if chosen.only else list(PARTS)
     known = json.loads((RESULTS / "steps.json").read_text()) if chosen.only else {}
-    found = {name: known[name] for name in PARTS if name in known}
-    dates = known.get("dates", {})
+    dates = known.pop("dates", {})
+    known.pop("machine", None)
+    # What OpenBLAS is told to take the processor for, which NumPy's products depend on.
+    core = os.environ.get("OPENBLAS_CORETYPE")
     for name in wanted:
-        found[name] = PARTS[name](not chosen.no_peers)
-        dates[name] = machine()["date"]
-    write("steps", {**found, "dates": dates})
+        kept = f"{name} as {core}" if core else name
+        known[kept] = PARTS[name](not chosen.no_peers)
+        dates[kept] = machine()["date"]
+    write("steps", {**known, "dates": dates})
 
 
 if __name__ == "__main__":

@@ -135,33 +135,42 @@ class Stack:
 
     def __init__(self, kernel: SE, R: HostArray, count: int, room: int = 0) -> None:
         self.kernel: SE = jax.tree.map(np.asarray, kernel)
-        self.R = np.asarray(R)
+        self.R, self.room = np.asarray(R), room
         self.rows = job_rows(count, len(self.R))
+        self.jobs = -(-count // self.rows)
         self.exponent = Exponent(self.kernel, self.R)
-        # At once: the system hands it over in large pages, in a fifth of the time of small ones.
-        self.free = np.empty(room // 8)
+        self.free = np.empty(0)
         self.kept: dict[int, tuple[Batch, Pieces]] = {}
 
     def begin(self, number: int, batch: Batch) -> Pieces:
         """Memory for Z, kept as long as there is room."""
-        M, count = len(self.R), len(batch[0])
-        height = M + int(np.prod(batch[1].shape[1:]))
-        ends = np.linspace(0, count, -(-count * M // PIECE) + 1).astype(int)
-        keep = height * count <= self.free.size
-        memory = self.free[: height * count] if keep else np.empty(height * count)
-        pieces = [
-            (slice(a, b), memory[height * a : height * b].reshape(height, b - a))
-            for a, b in itertools.pairwise(map(int, ends))
-        ]
-        if keep:
-            self.free = self.free[height * count :]
-            X, y, w = map(np.array, batch)  # the source may use its own again
-            self.kept[number] = (X, y, w), pieces
+        size = self._height(batch) * len(batch[0])
+        if number == 0:
+            # At once: the system hands much over in large pages, in a fifth of the time.
+            self.free = np.empty(min(self.room // 8, size * self.jobs))
+        if size > self.free.size:
+            return self._pieces(np.empty(size), batch)
+        memory, self.free = self.free[:size], self.free[size:]
+        pieces = self._pieces(memory, batch)
+        X, y, w = map(np.array, batch)  # the source may use its own again
+        self.kept[number] = (X, y, w), pieces
         return pieces
 
     def begin_again(self, number: int, batch: Batch) -> tuple[Batch | None, Pieces]:
         """Z as it was kept, and of which rows; otherwise memory for it."""
-        return self.kept.pop(number, None) or (None, self.begin(number, batch))
+        size = self._height(batch) * len(batch[0])
+        return self.kept.pop(number, None) or (None, self._pieces(np.empty(size), batch))
+
+    def _height(self, batch: Batch) -> int:
+        return len(self.R) + int(np.prod(batch[1].shape[1:]))
+
+    def _pieces(self, memory: Float[np.ndarray, " S"], batch: Batch) -> Pieces:
+        count, height = len(batch[0]), self._height(batch)
+        ends = np.linspace(0, count, -(-count * len(self.R) // PIECE) + 1).astype(int)
+        return [
+            (slice(a, b), memory[height * a : height * b].reshape(height, b - a))
+            for a, b in itertools.pairwise(map(int, ends))
+        ]
 
     @unheard
     def sums(self, factor: Factor | None, number: int, pieces: Pieces, batch: Batch) -> Raw:

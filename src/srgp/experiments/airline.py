@@ -15,6 +15,8 @@ from srgp.kernels import SE
 from srgp.learners import SRGP, Auto
 from srgp.model import Model
 
+LABELS = {"rmse": "RMSE, in deviations of the delay", "bound": "bound, in nats"}
+
 
 def settings(full: bool, data: Path | None) -> dict[str, Any]:
     """The paper's size in full, as far as there are flights."""
@@ -90,7 +92,7 @@ def picture(found: Mapping[str, list[Any]]) -> Any:
                     axes.plot(trace[axis], trace[name], **style(method), lw=1.3, label=label)
             if name == "bound":
                 axes.set_xlabel(axis)
-        row[0].set_ylabel({"rmse": "RMSE, in deviations"}.get(name, name))
+        row[0].set_ylabel(LABELS[name])
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure

@@ -14,6 +14,7 @@ from srgp.learners import SRGP, Exact
 from srgp.model import Model
 
 N, M, B = 1000, 15, 100
+UNITS = {"bound": "nats", "l": "in units of x"}  # of others, those of y
 
 
 def settings(full: bool) -> dict[str, Any]:
@@ -82,7 +83,8 @@ def picture(traces: Mapping[str, Any], epochs: int) -> Any:
                 axes.axhline(line[-1], **style(method), lw=1.2, label=method)
             else:
                 axes.plot(trace["epoch"], line, **style(method), lw=1.4, label=method)
-        axes.set(title=name, xlabel="epoch", xlim=(0, epochs))
+        unit = UNITS.get(name, "in units of y")
+        axes.set(title=name, xlabel="epoch", ylabel=unit, xlim=(0, epochs))
         if name == "bound":
             best = traces["batch VFE"]["bound"][-1]
             axes.set_ylim(best - 1.2 * abs(best), best + 0.1 * abs(best))

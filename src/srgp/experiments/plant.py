@@ -190,7 +190,7 @@ def prediction(shown: Mapping[str, Any]) -> Any:
         axes.plot(t, truth - centre, color=BLACK, lw=0.8, label="truth")
         axes.plot(t, mean - centre, color=BLUE, lw=1.2, label="one step ahead")
         axes.plot(t, free - centre, color=ORANGE, lw=1.2, ls="--", label="free run")
-    top.set_ylabel("concentration")
+    top.set_ylabel("concentration, in units of C_b1")
     bottom.set(xlabel="seconds", ylabel="minus truth")
     figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=8)  # fmt: skip
@@ -215,7 +215,7 @@ def picture(rows: list[dict[str, Any]]) -> Any:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:.3g}")
-    panels[0].set_ylabel("off the true concentration")
+    panels[0].set_ylabel("off the truth, in units of C_b1")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure

@@ -19,6 +19,11 @@ from srgp.model import Model
 # Lengthscale, inducing inputs, learning rates of SRGP and SVGP, by the number of inputs.
 PAPER = {1: (0.1, 20, 0.0001, 0.001), 2: (0.2, 50, 0.001, 0.005), 5: (0.5, 100, 0.005, 0.005)}
 NOISE = 0.1
+LABELS = {
+    "bound": "bound, in nats",
+    "rmse": "RMSE, in units of y",
+    "coverage": "coverage of 95 %",
+}
 
 
 def settings(full: bool) -> dict[str, Any]:
@@ -87,7 +92,7 @@ def picture(found: Mapping[int, Mapping[str, list[Any]]], axis: str) -> Any:
                     axes.plot(at, np.mean(lines, 0), **style(method), lw=1.8, label=method)
                 else:
                     axes.plot([], [], **style(method), lw=1.8, label=method)
-            axes.set_ylabel({"rmse": "RMSE", "coverage": "coverage of 95 %"}.get(name, name))
+            axes.set_ylabel(LABELS[name])
             if name == "coverage":
                 axes.axhline(0.95, color="black", lw=0.6)
                 axes.set_ylim(0.8, 1.0)
