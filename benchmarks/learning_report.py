@@ -100,7 +100,7 @@ def _steps(steps: dict[str, Any]) -> str:
             f"{r['gpflow_ms']:.0f}",
             f"{r['ratio']:.1f}",
         ]
-        for name, core in (("exact", "as it comes"), ("exact as SkylakeX", "SkylakeX"))
+        for name, core in (("exact", "as found"), ("exact as Haswell", "AVX2"))
         for r in steps.get(name, [])
         if "ratio" in r
     ]
@@ -115,8 +115,8 @@ Wanted at the three largest sizes are at most 1.3 and 2.
 
 {table(["M, D, B", "SRGP", "ratio", "published", "ratio", "Sites", "ratio", *peers], rows)}
 
-The ratios move with the machine, which is shared, and with the processor. This one has AVX-512
-and products of 2 cores at 140 to 210 GFlop/s, beside which everything else weighs more; on an
+The ratios move with the machine, which is shared, and with the processor. This one has AVX-512,
+and two cores do 140 to 210 GFlop/s in products, beside which everything else weighs more; on an
 EPYC without, on 2026-11-18, the default took 1.21, 0.81 and 0.53 times its products, the
 published way 1.17, 0.85 and 0.66 (1.15 to 1.31 at M = 100 in three runs), and `Sites` 2.3, 1.7
 and 1.3 (1.6 to 2.3). Where the time of a step goes, each part by itself, in milliseconds, SRGP
@@ -141,22 +141,19 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 
 The kernel matrix, and what else each pass does, are those of one core, times the jobs over the
 cores; the rest is Python, the factors of M×M matrices, and cores that share memory and wait for
-each other. A factor of five is wanted, and missed. Five designs were tried: compiled passes
-(XLA); compiled kernel matrices, begun a block ahead, with BLAS on threads, which was ours until
-this version; BLAS without that; NumPy and BLAS alone, each core with rows of its own from
-distances to moments, which takes 0.7 to 0.85 of the time of the one before where the processor
-has AVX-512, and the same time where NumPy is told not to use it; and a single pass with SRGP's 2D
-+ 1 symmetric products, which is faster for D = 1 only, where K_RR is too ill-conditioned for sums
-that are not whitened. What is left are products: two thirds of both passes at M = 100, at the
-rate that BLAS has. Here that is three fifths of what the processor could: OpenBLAS 0.3.31, as NumPy
-brings it, does not know it and takes its routines for AVX2, where TensorFlow takes those for
-AVX-512. `OPENBLAS_CORETYPE=SkylakeX`, set before Python starts, lets it
-(`OPENBLAS_CORETYPE=SkylakeX python -m benchmarks.steps --only exact`); the library cannot do that
-for you, since NumPy is there first. With few inducing inputs a job is many short operations, none
-of them a product worth the name. Earlier versions had 1.9 to 2.7 for M = 20, 3.0 to 6.5 for M =
-50 and 4.2 to 6.4 for M = 100 on an EPYC without AVX-512, the smaller ones when the machine was
-fast. Keeping all of the kernel matrix for the second pass, in place of 64 MB, saves 2 to 5 %, and
-would grow with N.
+each other. *AVX2*: with `OPENBLAS_CORETYPE=Haswell`, as the steps above and the learning below
+were measured; it slows NumPy's products down to three fifths here, and none of GPflow's. A factor
+of five is wanted, and missed. Five designs were tried: compiled passes (XLA); compiled kernel
+matrices, begun a block ahead, with BLAS on threads, which was ours until this version; BLAS
+without that; NumPy and BLAS alone, each core with rows of its own from distances to moments,
+which takes 0.75 to 0.86 of the time of the one before where NumPy uses AVX-512, and the same time
+where it is told not to; and a single pass with SRGP's 2D + 1 symmetric products, which is faster
+for D = 1 only, where K_RR is too ill-conditioned for sums that are not whitened. What is left at
+M = 100 are products for two thirds, at the rate that BLAS has. With few inducing inputs a job is
+many short operations, none of them a product worth the name. Earlier versions had 1.9 to 2.7 for
+M = 20, 3.0 to 6.5 for M = 50 and 4.2 to 6.4 for M = 100 on an EPYC without AVX-512, the smaller
+ones when the machine was fast. Keeping all of the kernel matrix for the second pass, in place of
+64 MB, saves a few percent, and would grow with N.
 
 ![Growth of time and memory](images/learning-growth.png)
 
@@ -210,10 +207,10 @@ def _learning(learning: dict[str, Any]) -> str:
         "of 95 % intervals on test rows from the exact posterior at the last θ; seconds of "
         "training alone. SVGP with learning rates 0.01 and 0.05, GPflow and GPyTorch with their "
         "recommended settings; the table shows the better rate. At the start of synthetic-1 K_RR "
-        "is singular to rounding, and the bound rough: the line search of `Exact` may fail there "
-        "after one iteration, as in this run, or come to 83,375, as in one before. Samples take "
-        "`auto` past that. `SRGP` on protein_raw@1, @2 and airline is of the version before its "
-        "sums were made anew at each θ."
+        "is singular to rounding, and the bound rough: the line search of `Exact` has failed there "
+        "after one iteration in an earlier run. Samples take `auto` past that. NumPy's BLAS was "
+        "told to use its routines for AVX2 in these runs (`OPENBLAS_CORETYPE=Haswell`), which the "
+        "peers do not use for their products: see the exact gradient above for what that costs us."
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
@@ -256,11 +253,12 @@ def learners(learning: dict[str, Any]) -> str:
         "at.\n\n"
         + table([*heads, "`auto` behind, its moments", "all moments"], rows)
         + f"\n\nIn the end `auto` is at most {losses[worst]:.1%} of that way below the best, on "
-        f"{worst}. Wanted are a few percent in the same time at most: missed on the power plant in "
-        "the second second, when `auto` goes over from its sample to all rows, and is a quarter of "
-        "a second behind `Exact`, which it was ahead of before. Tried on these tables and two "
-        "synthetic problems: 10, 25 and 60 iterations on the first sample (25 are used), `Sites` "
-        "before it, samples only of five times as many rows, and none."
+        f"{worst}. Wanted are a few percent in the same time at most. Tried on these tables and "
+        "two synthetic problems: 10, 25 and 60 iterations on the first sample (25 are used), "
+        "`Sites` before it, samples of tables with two to five times as many rows (left out now: "
+        "on the power plant `auto` was up to 22 % behind `Exact` for part of a second, when it "
+        "went over from its sample to all rows), and L-BFGS that begins anew on each sample (it "
+        "goes on with the curvature that it has learned now)."
     )
 
 

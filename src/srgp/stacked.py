@@ -27,7 +27,7 @@ from srgp.sources import Batch
 # which two products lose no more digits than they do.
 FEW_INPUTS, WIDE = 2, 2.0**10
 # Entries of Z that stay near the core that works on them; those of a job, at least and at most.
-PIECE, LEAST, JOB = 2**19, 2**16, 2**21
+PIECE, LEAST, JOB = 2**18, 2**16, 2**21
 # Jobs of many rows are a multiple of this.
 JOBS = 8
 
