@@ -22,8 +22,10 @@ import srgp
 from srgp import kernels as k
 from srgp import sensitivity
 from srgp.learners import History, Record, as_learner, auto, stepping
-from srgp.learners.base import Report, batch_shape
+from srgp.learners.base import Report, Task, batch_shape
 from srgp.parameters import Coordinates
+from srgp.precision import double
+from srgp.sources import Arrays, Held
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 6, (600, 1))
@@ -241,23 +243,35 @@ MANY = NOISY.uniform(0, 6, (9000, 1))
 SINES = np.sin(MANY[:, 0])
 
 
+def many_rows(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """So that 9000 rows are many, and the sample has one report."""
+    for name, value in {"LARGEST": 4500, "AHEAD": 2, "EVERY": 100, **changes}.items():
+        monkeypatch.setattr(auto, name, value)
+
+
 @pytest.mark.parametrize("most", [9000, 8000])
+@pytest.mark.parametrize("model_name", ["VFE", "TighterVFE"])
 def test_auto_on_many_rows_takes_a_few_steps_more(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    model_name: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On all of them, or on as many as are enough: either way the bound of all is better for it."""
-    monkeypatch.setattr(auto, "LARGEST", 4500)
-    monkeypatch.setattr(auto, "AHEAD", 2)
-    monkeypatch.setattr(auto, "MOST", most)
-    monkeypatch.setattr(auto, "EVERY", 100)
+    many_rows(monkeypatch, MOST=most)
     targets = SINES + np.random.default_rng(2).normal(size=9000)  # too noisy for Sites
+    start = START.replace(approximation=MODELS[model_name][0])
     seen: list[srgp.Model] = []
     result = srgp.learn(
-        START, (MANY, targets), srgp.Auto(iterations=20), callback=lambda r, m: seen.append(m)
+        start, (MANY, targets), srgp.Auto(iterations=20), callback=lambda r, m: seen.append(m)
     )
-    assert 2 < len(result.history) <= 1 + auto.FEW  # one of the sample
     assert result.bound > bound_at(seen[0], MANY, targets)
     last = result.history[-1]
+    if model_name == "VFE":  # one of the sample, then a pass of SRGP
+        assert len(result.history) == 1 + auto.TURNS
+        assert last.bound is None
+        assert result.history[-1].epoch - result.history[0].epoch == pytest.approx(
+            most / 9000, rel=0.01
+        )
+        return
+    assert 2 < len(result.history) <= 1 + auto.FEW
     if most == 9000:
         assert last.bound == pytest.approx(result.bound, rel=1e-8)
     else:
@@ -266,7 +280,8 @@ def test_auto_on_many_rows_takes_a_few_steps_more(
         assert last.estimate == pytest.approx(result.bound, rel=0.02)
 
 
-def test_auto_takes_back_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stage", ["Sites", "SRGP"])
+def test_auto_takes_back_what_does_not_help(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Worse:
         def __init__(self, **settings: Any) -> None: ...
 
@@ -274,9 +289,8 @@ def test_auto_takes_back_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> 
             spoiled = {**task.start, "noise": task.start["noise"] + 3.0}
             report(Report(spoiled, 1.0, done=1.0))
 
-    changes = {"LARGEST": 4500, "AHEAD": 2, "EVERY": 100, "WORTH": 0, "Sites": Worse, "FEW": 1}
-    for name, value in changes.items():
-        monkeypatch.setattr(auto, name, value)
+    worth = 0 if stage == "Sites" else 10**9
+    many_rows(monkeypatch, WORTH=worth, FEW=1, **{stage: Worse})
     targets = SINES + 0.1 * np.random.default_rng(2).normal(size=9000)
     seen: list[srgp.Model] = []
     result = srgp.learn(
@@ -286,6 +300,32 @@ def test_auto_takes_back_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> 
     assert worse < first - 100
     assert again == first
     assert result.bound >= first
+
+
+def test_turns_have_all_rows_once() -> None:
+    held = Held(np.arange(20.0)[:, None], np.arange(20.0), np.ones(20))
+    turns = auto.Turns(held, 3, seed=5)
+    assert turns.count() == 7
+    passes = [
+        [row for X, y, w in turns.batches(4, seed) for row in y[w > 0.0]] for seed in range(5, 11)
+    ]
+    assert [len(each) for each in passes[:3]] == [7, 7, 6]
+    assert sorted(itertools.chain(*passes[:3])) == held.y.tolist()
+    assert [set(each) for each in passes[3:]] == [set(each) for each in passes[:3]]
+    assert passes[3] != passes[0]  # in another order
+
+
+@double
+def test_srgp_on_a_part_of_the_data_tells_of_all_of_it() -> None:
+    """The estimate is scaled up, and as much of the prior counts as there are rows."""
+    coordinates = Coordinates.of(START, ())
+    task = Task(Arrays(*DATA), 600, coordinates, coordinates.values(START), (), 0, np.inf, 600)
+    heard: list[Report] = []
+    still = srgp.SRGP(batch_size=200, epochs=1, learning_rate=1e-9)
+    for share in (1.0, 0.25):
+        still.run(task._replace(share=share), lambda report: heard.append(report) is not None)
+    whole, part = (report.estimate for report in heard)
+    assert float(part) == pytest.approx(4.0 * float(whole), rel=1e-9)
 
 
 # -- out of core --------------------------------------------------------------------------------

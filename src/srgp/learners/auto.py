@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from srgp.chained import can_be_fresh
 from srgp.checks import as_count
 from srgp.collapsed import traces
 from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
 from srgp.learners.exact import Exact, Objective, minimise
 from srgp.learners.metric import Metric
 from srgp.learners.sites import Sites, default_batch_size
+from srgp.learners.srgp import SRGP
 from srgp.parameters import Values, flat, log_prior
 from srgp.sources import Batch, Held, Spread, first_row, random_rows
 from srgp.statistics import rows_for
@@ -30,6 +32,7 @@ WORTH = 50  # batches of Sites in the data, at least: below, L-BFGS takes less t
 # an optimism of about M/2B a row, which is little beside the signal but not beside noise.
 QUIET = 0.35
 FEW = 10  # iterations of L-BFGS on more rows than that
+TURNS, RATE = 8, 0.05  # reports of SRGP's one pass over so many, and its learning rate
 MOST = 2**20  # rows to learn from: P parameters learned from n rows lose about P/2n a row
 NUMBERS = 2**24  # in memory, of such rows: 128 MB, or LARGEST rows if these take more
 
@@ -44,12 +47,13 @@ class Auto:
        `Sites`, kept if the bound of all data is better for it. Otherwise: L-BFGS on samples eight
        times larger each.
     3. L-BFGS on the exact bound of all data, where they are at most about 10⁵ rows. Beyond, where
-       the samples were the last: ten iterations of it.
+       the samples were the last: one pass of `SRGP`, kept as `Sites` are; where its sums cannot be
+       made anew at each θ, or where it did not help, ten iterations of L-BFGS.
 
     L-BFGS that follows L-BFGS starts with the curvature that it learned on the smaller sample.
 
     Of more than 2²⁰ rows (fewer, if they have more than 14 columns), as many at random are enough
-    for `Sites` and for these ten iterations. They are held in memory, 128 MB (more only where 2¹⁷
+    for all of these but the samples. They are held in memory, 128 MB (more only where 2¹⁷
     rows take more), and so are fewer rows of files, which are read once. Random rows are drawn by
     their number, so arrays, files and a cluster give the same answer.
 
@@ -93,6 +97,11 @@ class Auto:
         here = isinstance(task.source, Held | Spread)
         if held is None and (task.present > most or not here):
             held = _held(task, most)
+        if few and can_be_fresh(model):
+            watched.until = 0.9
+            turns = Turns(held or _held(task, most), TURNS, task.seed)
+            if self._improves(watched, SRGP(epochs=TURNS, learning_rate=RATE), turns):
+                return
         watched.until = 1.0
         polish = Exact(2 * self.iterations, tolerance=self.tolerance, window=10)
         watched.follow(Exact(FEW) if few else polish, held)
@@ -145,6 +154,25 @@ class Auto:
         if not watched.stopped:
             tell(values, objective.bound_at(flat(values)), 1.0)
         watched.advance(metric)
+
+
+class Turns(Held):
+    """Some of the rows in each pass, others in the next; seeds of passes count up from `seed`."""
+
+    def __init__(self, held: Held, turns: int, seed: int) -> None:
+        super().__init__(held.X, held.y, held.w)
+        self.turns, self.seed = turns, seed
+        self.order = np.random.default_rng(seed).permutation(len(held.X))
+
+    def count(self) -> int:
+        """Rows of a pass."""
+        return -(-len(self.X) // self.turns)
+
+    def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
+        """Of the rows whose turn it is."""
+        turn = ((self.seed if seed is None else seed) - self.seed) % self.turns
+        rows = self.order[turn :: self.turns]
+        yield from Held(self.X[rows], self.y[rows], self.w[rows]).batches(size, seed)
 
 
 def _samples(task: Task, sizes: list[int]) -> Iterator[Held]:

@@ -147,7 +147,7 @@ class SRGP:
             steps_now = learned >= (0 if whole else min(self.warm_up, length - 1))
             here = (optimizer, task.priors), task.coordinates, values, memory
             taken = _taken(
-                here, 1.0 / steps, rate if steps_now else None, model, state, batch, rows
+                here, task.share / steps, rate if steps_now else None, model, state, batch, rows
             )
             values, memory, state, psi, wrong = taken
             refused, done, learned = refused + wrong, done + 1, learned + 1
@@ -157,7 +157,7 @@ class SRGP:
                 averaged += 1
                 mean = _towards(mean, values, 1.0 / averaged)
         last = number == self.epochs - 1 and averaged > 0
-        whole_estimate = estimate * (steps / max(stepped, 1))
+        whole_estimate = estimate * (steps / max(stepped, 1)) / task.share
         told = Told(mean if last else values, whole_estimate, rate, refused, steps)
         return Place(values, memory, mean, averaged, done), told
 
