@@ -262,7 +262,8 @@ def learners(learning: dict[str, Any]) -> str:
         "`Sites` before it, samples of tables with two to five times as many rows (left out now: "
         "on the power plant `auto` was up to 22 % behind `Exact` for part of a second, when it "
         "went over from its sample to all rows), and L-BFGS that begins anew on each sample (it "
-        "goes on with the curvature that it has learned now)."
+        "goes on with the curvature that it has learned now), and ten iterations of L-BFGS on all "
+        "of the flights (a pass of `SRGP` takes a fourth of the time now, and ends higher)."
     )
 
 
