@@ -15,7 +15,7 @@ from srgp.kernels import SE
 from srgp.learners import SRGP, Auto
 from srgp.model import Model
 
-LABELS = {"rmse": "RMSE, in deviations of the delay", "bound": "bound, in nats"}
+LABELS = {"rmse": "RMSE, in deviations", "bound": "bound, in nats"}
 
 
 def settings(full: bool, data: Path | None) -> dict[str, Any]:
