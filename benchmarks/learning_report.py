@@ -126,15 +126,17 @@ first, in a chain of eight batches, of which on average 4.5 are made anew:
 
 {_parts(steps["parts"], "Sites")}
 
-`Sites` at M = 100 would take 2.2 ms here with products, factors of M×M matrices and the step alone,
-1.6 times the products: the kernel matrix and what else is done to it entry by entry take as long as
-the products do. At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's
+`Sites` at M = 100 would take 2.2 ms here with products, factors of M×M matrices and the step
+alone, 1.6 times the products: the kernel matrix and what else is done to it entry by entry take
+as long as the products do. At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's
 sums are whitened, by substitution in compiled code, which is most of them there. The rest was not
 measured by itself, and where it is negative the machine was slower for a part than for the whole:
 it may be Python, shuffling the rows, cores that wait for each other, and memory that a part timed
 again and again finds in the cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰
 entries of the kernel matrix in place of 2¹⁸, and scaling it in pieces that stay in the cache; for
-Sites both passes by BLAS on threads, as the exact gradient has them.
+Sites both passes by BLAS on threads, and by NumPy and BLAS alone with rows of its own for each
+core, as the exact gradient has them: 1.2 to 2 times as long as in compiled code, on batches of
+this size.
 
 Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
 
@@ -438,7 +440,8 @@ def _memory(memory: dict[str, Any]) -> str:
         "batches are learned of either number of rows, ten passes or one, for it takes some dozens "
         "until the C library has all the memory that it keeps. With one pass over either, as the "
         "commit before this protocol measures it, SRGP grew from 836 to 987 MB and Sites from 635 "
-        "to 718. Within 10 % is wanted; in an earlier run of this protocol Sites grew by 15 %. "
+        "to 718. Within 10 % is wanted; in other runs of this protocol Sites grew by 7, 8, 10.05, "
+        "half an hour before this one, and 15 %. "
         "From 10⁶ to 10⁷ rows see [scale](scale.md)."
     )
     return lead + "\n\n" + table(header, rows)
