@@ -116,7 +116,7 @@ Wanted at the three largest sizes are at most 1.3 and 2.
 {table(["M, D, B", "SRGP", "ratio", "published", "ratio", "Sites", "ratio", *peers], rows)}
 
 The ratios move with the machine, which is shared, and with the processor. This one has AVX-512,
-and two cores do 140 to 210 GFlop/s in products, beside which everything else weighs more; on an
+and two cores do 100 to 210 GFlop/s in products, beside which everything else weighs more; on an
 EPYC without, on 2026-11-18, the default took 1.21, 0.81 and 0.53 times its products, the
 published way 1.17, 0.85 and 0.66 (1.15 to 1.31 at M = 100 in three runs), and `Sites` 2.3, 1.7
 and 1.3 (1.6 to 2.3). Where the time of a step goes, each part by itself, in milliseconds, SRGP
@@ -127,16 +127,16 @@ first, in a chain of eight batches, of which on average 4.5 are made anew:
 {_parts(steps["parts"], "Sites")}
 
 `Sites` at M = 100 would take 2.2 ms here with products, factors of M×M matrices and the step
-alone, 1.6 times the products: the kernel matrix and what else is done to it entry by entry take
-as long as the products do. At M = 20 and 50 K_RR is so ill-conditioned at the start that SRGP's
-sums are whitened, by substitution in compiled code, which is most of them there. The rest was not
-measured by itself, and where it is negative the machine was slower for a part than for the whole:
-it may be Python, shuffling the rows, cores that wait for each other, and memory that a part timed
-again and again finds in the cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰
-entries of the kernel matrix in place of 2¹⁸, and scaling it in pieces that stay in the cache; for
-Sites both passes by BLAS on threads, and by NumPy and BLAS alone with rows of its own for each
-core, as the exact gradient has them: 1.2 to 2 times as long as in compiled code, on batches of
-this size.
+alone, 1.6 times the products, and took 5.3 ms in one part of this run, 3.9 in another: the kernel
+matrix and what else is done to it entry by entry take as long as the products do. At M = 20 and
+50 K_RR is so ill-conditioned at the start that SRGP's sums are whitened, by substitution in
+compiled code, which is most of them there. The rest was not measured by itself, and where it is
+negative the machine was slower for a part than for the whole: it may be Python, shuffling the
+rows, cores that wait for each other, and memory that a part timed again and again finds in the
+cache. Tried, and no faster: for the slopes blocks of 2¹⁵ to 2²⁰ entries of the kernel matrix in
+place of 2¹⁸, and scaling it in pieces that stay in the cache; for Sites both passes by BLAS on
+threads, and by NumPy and BLAS alone with rows of its own for each core, as the exact gradient has
+them, which took longer than compiled code on batches of each of these sizes.
 
 Exact value and gradient at N = 100,000, milliseconds, against one evaluation of GPflow's SGPR:
 
@@ -145,11 +145,11 @@ Exact value and gradient at N = 100,000, milliseconds, against one evaluation of
 The kernel matrix, and what else each pass does, are those of one core, times the jobs over the
 cores; the rest is Python, the factors of M×M matrices, and cores that share memory and wait for
 each other. *AVX2*: with `OPENBLAS_CORETYPE=Haswell`, as the steps above and the learning below
-were measured; it slows NumPy's products down to three fifths here, and none of GPflow's. A factor
-of five is wanted, and missed. Five designs were tried: compiled passes (XLA); compiled kernel
-matrices, begun a block ahead, with BLAS on threads, which was ours until this version; BLAS
-without that; NumPy and BLAS alone, each core with rows of its own from distances to moments,
-which takes 0.75 to 0.86 of the time of the one before where NumPy uses AVX-512, and the same time
+were measured; it slows NumPy's products down, which the second pass shows most, and none of
+GPflow's. A factor of five is wanted, and missed. Five designs were tried: compiled passes (XLA);
+compiled kernel matrices, begun a block ahead, with BLAS on threads, which was ours until this
+version; BLAS without that; NumPy and BLAS alone, each core with rows of its own from distances to
+moments, which is faster than the one before where NumPy uses AVX-512, and takes the same time
 where it is told not to; and a single pass with SRGP's 2D + 1 symmetric products, which is faster
 for D = 1 only, where K_RR is too ill-conditioned for sums that are not whitened. What is left at
 M = 100 are products for two thirds, at the rate that BLAS has. With few inducing inputs a job is

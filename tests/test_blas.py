@@ -176,3 +176,16 @@ def test_blas_gets_its_threads_back_after_the_last_who_held_it() -> None:
         thread.join()
         assert seen == [{1}]
         assert threads() == {2}
+
+
+def test_a_product_is_added() -> None:
+    """To what is there; factors that do not fit are refused, since BLAS would go on."""
+    rng = np.random.default_rng(3)
+    A, B, total = rng.normal(size=(5, 3)), rng.normal(size=(3, 7)), rng.normal(size=(5, 7))
+    expected = total + A @ B
+    blas.add_product(A, B, total)
+    np.testing.assert_allclose(total, expected, rtol=1e-14, atol=1e-14)
+    with pytest.raises(ValueError, match="is not"):
+        blas.add_product(A, B[:2], total)
+    with pytest.raises(TypeError, match="contiguous"):
+        blas.add_product(A, B.T.copy().T, total)

@@ -305,7 +305,7 @@ def test_auto_takes_back_what_does_not_help(stage: str, monkeypatch: pytest.Monk
 def test_turns_have_all_rows_once() -> None:
     held = Held(np.arange(20.0)[:, None], np.arange(20.0), np.ones(20))
     turns = auto.Turns(held, 3, seed=5)
-    assert turns.count() == 7
+    assert turns.count() == turns.present() == 7
     passes = [
         [row for X, y, w in turns.batches(4, seed) for row in y[w > 0.0]] for seed in range(5, 11)
     ]

@@ -165,8 +165,10 @@ class Turns(Held):
         self.order = np.random.default_rng(seed).permutation(len(held.X))
 
     def count(self) -> int:
-        """Rows of a pass."""
+        """Rows of a pass, of any weight: all that are held have some."""
         return -(-len(self.X) // self.turns)
+
+    present = count
 
     def batches(self, size: int, seed: int | None = None) -> Iterator[Batch]:
         """Of the rows whose turn it is."""
