@@ -9,12 +9,13 @@ import numpy as np
 from srgp.chained import can_be_fresh
 from srgp.checks import as_count
 from srgp.collapsed import traces
-from srgp.learners.base import NUMERICS, Learner, Listener, Report, Task, as_model, clean_pass
+from srgp.learners.base import Learner, Listener, Report, Task, as_model
 from srgp.learners.exact import Exact, Objective, minimise
+from srgp.learners.judge import judged, part_of
 from srgp.learners.metric import Metric
 from srgp.learners.sites import Sites, default_batch_size
 from srgp.learners.srgp import SRGP
-from srgp.parameters import Values, flat, log_prior
+from srgp.parameters import Values, flat
 from srgp.sources import Batch, Held, Spread, first_row, random_rows
 from srgp.statistics import rows_for
 
@@ -128,14 +129,14 @@ class Auto:
         task = watched.task
         watched.follow(learner, sample)
         ends = (task.start, watched.last.values)
-        before, after = task.journal.step(lambda: [_objective(task, v) for v in ends], [0.0, 0.0])
+        before, after = task.journal.step(lambda: [judged(task, v) for v in ends], [0.0, 0.0])
         if watched.stopped or after >= before:
             return True
         watched.go_back(task)
         return False
 
     def _on_sample(self, sample: Held, watched: "_Relay", iterations: int) -> None:
-        task = _part(watched.task, sample)
+        task = part_of(watched.task, sample)
         objective = Objective(task, rows_for(task.coordinates.template, SAMPLE))
         watched.share = task.share
         done = 0
@@ -198,21 +199,6 @@ def _held(task: Task, most: int) -> Held:
     return Held(*random_rows(task.source, most, task.seed))
 
 
-def _part(task: Task, sample: Held) -> Task:
-    """The same on a sample of the data."""
-    size = sample.count()
-    return task._replace(source=sample, rows=size, share=size / task.present)
-
-
-def _objective(task: Task, values: Values) -> float:
-    """The bound of all data and the prior; −∞ where there is none."""
-    model = as_model(task, values)
-    try:
-        return clean_pass(model, task.source)[1] + float(log_prior(task.priors, model))
-    except NUMERICS:
-        return -math.inf
-
-
 class _Relay:
     """Passes reports on, counting epochs through, and starts each learner where the last ended."""
 
@@ -246,7 +232,7 @@ class _Relay:
 
     def follow(self, learner: Learner, sample: Held | None = None) -> None:
         """Let a learner go on from here, with all data or a sample of them."""
-        task = self.task if sample is None else _part(self.task, sample)
+        task = self.task if sample is None else part_of(self.task, sample)
         self.share = task.share
         learner.run(task, self)
         self.advance()

@@ -20,6 +20,7 @@ from srgp.collapsed import RawCotangent, factorise, inverse_and_log_determinant,
 from srgp.compiled import quick_jit
 from srgp.learners.base import Listener, Task, kept, model_at
 from srgp.learners.epochs import Told, run_epochs
+from srgp.learners.judge import Best, Judge
 from srgp.learners.stepping import (
     Optimizer,
     Schedule,
@@ -61,7 +62,10 @@ class Sites:
 
     A run-away is noticed by the mini-batch bound itself: where its average over a window of steps
     falls below the best one by more than its scatter explains, learning goes back to where the best
-    window ended, at half the rate.
+    window ended, at half the rate. What mini-batches cannot see, for they flatter themselves, the
+    bound of all data does, or of 2¹⁵ rows at random (100 for each inducing input, if more): the θ
+    with the best one at the end of an epoch is given back, or the start, and learning goes back to
+    it, at half the rate, once more than half of what was gained is lost.
 
     >>> import srgp
     >>> srgp.Sites(epochs=5).learning_rate
@@ -92,17 +96,19 @@ class Sites:
         memory = as_optimizer(self.optimizer).init(task.start)
         # The sites take their shape from the first batch.
         state = State(task.start, memory, jnp.zeros(0), jnp.zeros(0))
-        place = Place(state, 0, Guard.start(state))
-        run_epochs(task, report, self.epochs, place, functools.partial(self._epoch, task))
+        place = Place(state, 0, Guard.start(state), Best(-math.inf, state), -math.inf)
+        epoch = functools.partial(self._epoch, task, Judge(task))
+        run_epochs(task, report, self.epochs, place, epoch)
 
-    def _epoch(self, task: Task, number: int, place: "Place") -> tuple["Place", Told]:
+    def _epoch(self, task: Task, judge: Judge, number: int, place: "Place") -> tuple["Place", Told]:
         optimizer, schedule = as_optimizer(self.optimizer), as_schedule(self.schedule)
         model = task.coordinates.template
         chosen = self.batch_size or default_batch_size(model)
         size = min(chosen, task.rows)
         steps = -(-task.rows // size)
         window = max(5, min(20, steps))
-        state, done, guard = place.state, int(place.done), place.guard
+        state, done, guard, best, before = place
+        done = int(done)
         estimate, heard = jnp.zeros(()), jnp.zeros(())
         refused, rate = jnp.zeros((), int), 0.0
         for batch in task.source.batches(size, task.seed + number):
@@ -114,18 +120,25 @@ class Sites:
             blocks, raw = blocks_of(model, batch)
             if done == 0:
                 state = _first(optimizer, state.values, raw)
+                before = judge(state.values)
+                best = Best(before, state)
             keep = self.memory if done else 0.0
             at, gradient, elbo, state = _sites_cotangent(model, state, raw, task.present, keep)
             gradient = pulled(model, at, gradient, blocks)
             state, wrong = _step((optimizer, task.priors), task.coordinates, state, gradient, rate)
             guard, state = guard.watch(elbo, state, window)
             # A batch without a finite bound, whose step was refused, tells nothing.
-            told = jnp.isfinite(elbo)
-            estimate, heard = estimate + jnp.where(told, elbo, 0.0), heard + told
+            tells = jnp.isfinite(elbo)
+            estimate, heard = estimate + jnp.where(tells, elbo, 0.0), heard + tells
             refused, done = refused + wrong, done + 1
-        return Place(state, done, guard.packed()), Told(
-            state.values, estimate / heard, rate, refused, done - int(place.done)
-        )
+        after = judge(state.values)
+        best = best.or_else(after, state)
+        if not after >= 0.5 * (best.objective + before):
+            state = best.place
+            guard = Guard.start(state, 0.5 * float(guard.factor))
+        steps = done - int(place.done)
+        told = Told(best.place.values, estimate / heard, rate, refused, steps)
+        return Place(state, done, guard.packed(), best, before), told
 
 
 class Guard(NamedTuple):
@@ -137,9 +150,9 @@ class Guard(NamedTuple):
     recent: Any  # bounds of the window that is not full yet
 
     @classmethod
-    def start(cls, state: State) -> "Guard":
+    def start(cls, state: State, factor: float = 1.0) -> "Guard":
         """Nothing seen yet."""
-        return cls(1.0, -math.inf, state, jnp.zeros(0))
+        return cls(factor, -math.inf, state, jnp.zeros(0))
 
     def packed(self) -> "Guard":
         """The same with the bounds in one array."""
@@ -166,6 +179,8 @@ class Place(NamedTuple):
     state: State
     done: int  # steps
     guard: Guard
+    best: Best  # of the start and the ends of epochs
+    before: Any  # the objective of the start
 
 
 def default_batch_size(model: Model) -> int:

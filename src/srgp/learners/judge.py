@@ -1,0 +1,60 @@
+"""Which θ is better: by the bound of all data, not by those of the mini-batches that led there."""
+
+import math
+from typing import Any, NamedTuple
+
+from srgp.bound import log_bound
+from srgp.learners.base import NUMERICS, Task, as_model, check_factor
+from srgp.linalg import quiet
+from srgp.parameters import Values, log_prior
+from srgp.sources import Held, Source, random_rows
+from srgp.statistics import summarise_source
+
+# Rows that tell one θ from another: at least so many, and so many for each inducing input.
+ENOUGH, PER_INDUCING = 2**15, 100
+
+
+def part_of(task: Task, sample: Source) -> Task:
+    """The same on a sample of the data."""
+    size = sample.count()
+    return task._replace(source=sample, rows=size, share=size / task.present)
+
+
+def judged(task: Task, values: Values) -> float:
+    """The bound of all data and the prior, or −∞; of a sample, with its sums scaled."""
+    model = as_model(task, values)
+    try:
+        with quiet():
+            check_factor(model)
+            statistics = (1.0 / task.share) * summarise_source(model, task.source)
+            return log_bound(model, statistics) + float(log_prior(task.priors, model))
+    except NUMERICS:
+        return -math.inf
+
+
+class Judge:
+    """Judges by all data, or by enough random rows of them, the same at every call."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.rows = max(ENOUGH, PER_INDUCING * len(task.coordinates.template.inducing))
+        self.ready = task.rows <= self.rows and task.share == 1.0
+
+    def __call__(self, values: Values) -> float:
+        """The bound of these rows at these values, and the prior; −∞ where there is none."""
+        # Drawn once they are needed: what goes on after its last epoch reads no row.
+        if not self.ready:
+            sample = Held(*random_rows(self.task.source, self.rows, self.task.seed))
+            self.task, self.ready = part_of(self.task, sample), True
+        return judged(self.task, values)
+
+
+class Best(NamedTuple):
+    """The best place that a learner was in when it was judged."""
+
+    objective: Any
+    place: Any
+
+    def or_else(self, objective: float, place: Any) -> "Best":
+        """The better of two, the later if they are as good."""
+        return Best(objective, place) if objective >= self.objective else self
