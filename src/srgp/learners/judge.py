@@ -7,7 +7,7 @@ from srgp.bound import log_bound
 from srgp.learners.base import NUMERICS, Task, as_model, check_factor
 from srgp.linalg import quiet
 from srgp.parameters import Values, log_prior
-from srgp.sources import Held, Source, random_rows
+from srgp.sources import Held, Source, Spread, random_rows
 from srgp.statistics import summarise_source
 
 # Rows that tell one θ from another: at least so many, and so many for each inducing input.
@@ -38,7 +38,9 @@ class Judge:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.rows = max(ENOUGH, PER_INDUCING * len(task.coordinates.template.inducing))
-        self.ready = task.rows <= self.rows and task.share == 1.0
+        # Files are read once for it, however few their rows.
+        here, whole = isinstance(task.source, Held | Spread), task.share == 1.0
+        self.ready = here and whole and task.rows <= self.rows
 
     def __call__(self, values: Values) -> float:
         """The bound of these rows at these values, and the prior; −∞ where there is none."""
