@@ -40,6 +40,7 @@ bench: $(STAMP)  ## measure everything beside the peers (about an hour): writes 
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.learning
 	$(BIN)/python -m benchmarks.chains
+	$(BIN)/python -m benchmarks.rates
 	$(BIN)/python -m benchmarks.defaults
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.streams

@@ -6,19 +6,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import RESULTS
+from benchmarks.markdown import table, when
+from benchmarks.settings_report import chains, rates
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 COLOURS = {"srgp": "tab:blue", "gpflow": "tab:orange", "gpytorch": "tab:green"}
 LINES = {"auto": "-", "SRGP": "--", "Sites": ":", "Exact": "-."}
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def when(machine: dict[str, Any]) -> str:
-    return f"{machine['date']}, {machine['processor']}, {machine['cores']} cores"
 
 
 def sections(results: dict[str, dict[str, Any]]) -> str:
@@ -29,7 +22,9 @@ def sections(results: dict[str, dict[str, Any]]) -> str:
     if "learning" in results:
         parts += ["## Learning: bound against the clock", _learning(results["learning"])]
     if "chains" in results:
-        parts += ["## Learning: what the changes to SRGP bring", _chains(results["chains"])]
+        parts += ["## Learning: what the changes to SRGP bring", chains(results["chains"])]
+    if "rates" in results:
+        parts += ["## Learning: learning rates that are too large", rates(results["rates"])]
     if "defaults" in results:
         parts += ["## The regressor as it comes", _defaults(results["defaults"])]
     if "memory" in results:
@@ -214,9 +209,7 @@ def _learning(learning: dict[str, Any]) -> str:
         "after one iteration in an earlier run. Samples take `auto` past that. NumPy's BLAS was "
         "told to use its routines for AVX2 in these runs (`OPENBLAS_CORETYPE=Haswell`), which the "
         "peers do not use for their products: see the exact gradient above for what that costs us. "
-        "On the flights `SRGP` is best after its first epoch, and ends lower: delays have heavy "
-        "tails, and σ² wanders by some percent until the end; and `Sites`, which noise misleads "
-        "([choosing](choosing.md#which-learner)), ends below the start. Errors are of the end."
+        "Errors are of the end; `SRGP` and `Sites` end with the best of their epochs."
     ]
     for name, problem in learning.items():
         text.append(f"### {name}: N = {problem['N']:,}, M = {problem['M']}")
@@ -372,60 +365,6 @@ def _picture(name: str, runs: dict[str, Any]) -> None:
     IMAGES.mkdir(exist_ok=True)
     figure.savefig(IMAGES / f"learning-{name}.png", dpi=120)
     plt.close(figure)
-
-
-def _chains(chains: dict[str, Any]) -> str:
-    rows = [
-        [
-            str(r["D"]),
-            r["settings"],
-            *(f"{bound:,}" for bound in r["bounds"]),
-            f"{max(r['seconds']):.1f}",
-        ]
-        for r in chains["rows"]
-    ]
-    seeds = [f"bound, seed {i}" for i in range(len(chains["rows"][0]["bounds"]))]
-    return (
-        f"`python -m benchmarks.chains` ({when(chains['machine'])}): the synthetic problems, "
-        f"{chains['epochs']} epochs of `SRGP`. The default makes the sums of a short chain anew at "
-        "each θ, restarts its recursion every few batches and gives Adam a short memory. *Sums of "
-        "their time* is `fresh=False`; of *those*, the other two are taken back as well, alone and "
-        "together. The paper's settings have none of the three, no schedule, and batches of 5000. "
-        "Seconds are of the slowest run, with other work beside; the first of each kind includes "
-        "compilation.\n\n" + table(["D", "settings", *seeds, "seconds"], rows) + _toy(chains["toy"])
-    )
-
-
-def _toy(found: list[dict[str, Any]]) -> str:
-    """How far each way ends from the optimum of the toy."""
-    seeds = sorted({r["seed"] for r in found})
-    by_name: dict[str, list[str]] = {}
-    for r in sorted(found, key=lambda r: r["seed"]):
-        by_name.setdefault(r["settings"], []).append(f"{r['bound']:.2%}, {r['parameter']:.0%}")
-    return (
-        "\n\nOn the toy (N = 1000, M = 15, B = 100), how far bound, and the worst of σ0, σn and ℓ, "
-        "end from the optimum, which L-BFGS finds; above it where it is negative. Within 0.1 % and "
-        f"1 % in a few epochs is wanted. {_reached(found)} σ0 and ℓ lie on a ridge, along which "
-        "the bound hardly changes. Sums of earlier batches that stay at the θ of their time bend "
-        "the gradient more than that: without them an epoch of one chain is a gradient of the "
-        "bound itself. *All parameters together* have one preconditioner, O(P³) a step for P of "
-        "them, in place of Adam's, which has a number for each.\n\n"
-        + table(
-            ["settings", *(f"seed {seed}" for seed in seeds)],
-            [[name, *cells] for name, cells in by_name.items()],
-        )
-    )
-
-
-def _reached(found: list[dict[str, Any]]) -> str:
-    """How far the default ends at most, by the number of epochs."""
-    worst: dict[str, list[float]] = {}
-    for r in found:
-        if r["settings"].startswith("default, "):
-            most = worst.setdefault(r["settings"].removeprefix("default, "), [-np.inf, 0.0])
-            most[:] = max(most[0], r["bound"]), max(most[1], r["parameter"])
-    told = [f"{b:.2%} and {p:.0%} after {epochs}" for epochs, (b, p) in worst.items()]
-    return f"By default it is at most {', '.join(told)}."
 
 
 def _memory(memory: dict[str, Any]) -> str:

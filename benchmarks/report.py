@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
-from benchmarks.learning_report import available, sections, table
+from benchmarks.learning_report import available, sections
+from benchmarks.markdown import table
 from benchmarks.scale_report import fill_all
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -151,7 +152,7 @@ def main() -> None:
     )
     measured = {
         name: load(name)
-        for name in available(("steps", "learning", "chains", "defaults", "memory"))
+        for name in available(("steps", "learning", "chains", "rates", "defaults", "memory"))
     }
     with PAGE.open("a") as page:
         page.write("\n" + sections(measured) if measured else "")

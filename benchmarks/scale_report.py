@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
-from benchmarks.learning_report import learners, table
+from benchmarks.learning_report import learners
+from benchmarks.markdown import table
 
 DOCS = Path(__file__).parent.parent / "docs"
 
