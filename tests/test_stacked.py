@@ -36,7 +36,8 @@ def places(D: int, spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 def exponent(kernel: k.SE, R: np.ndarray, X: np.ndarray) -> np.ndarray:
     out = np.empty((len(R), len(X)))
-    Exponent(kernel, R)(X, out)
+    found = Exponent(kernel, R)
+    found(found.factors(found.coordinates(X)), out)
     return out
 
 

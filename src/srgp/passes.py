@@ -42,7 +42,7 @@ def first_pass(
     """The sums of all rows; of L⁻¹K if there is a factor."""
     passes = passes or passes_of(model, known_count(source), room=0)
     work = functools.partial(passes.sums, Factor.of(whiten))
-    raw = _over_blocks(source, model, passes.rows, passes.begin, work)
+    raw = _over_blocks(source, passes, passes.begin, work)
     return raw._replace(Phi=mirrored(raw.Phi))
 
 
@@ -56,7 +56,7 @@ def second_pass(
     """The gradient of a function of these sums, given its derivative in them."""
     passes = passes or passes_of(model, known_count(source), room=0)
     work = functools.partial(passes.pulled, at, Factor.of(whiten))
-    found = _over_blocks(source, model, passes.rows, passes.begin_again, work)
+    found = _over_blocks(source, passes, passes.begin_again, work)
     return found if isinstance(passes, Compiled) else _from_moments(model, at, *found)
 
 
@@ -75,15 +75,14 @@ def passes_of(
 
 def _over_blocks(
     source: Source,
-    model: Model,
-    rows: int,
+    passes: "Passes",
     begin: Callable[[int, Batch], Any],
     work: Callable[[int, Any, Batch], Any],
 ) -> Any:
     """The sum of work(number, begin(number, block), block) over all blocks."""
-    M, count = len(model.inducing), known_count(source)
+    M, count = len(passes.R), known_count(source)
     flops = np.inf if count is None else count * M * (2.0 * M + ELEMENTWISE)
-    numbered = enumerate(source.batches(rows))
+    numbered = enumerate(source.batches(passes.rows))
     blocks = begun_ahead(lambda item: begin(*item), numbered)
 
     def done(block: tuple[tuple[int, Batch], Any]) -> Any:
@@ -91,15 +90,17 @@ def _over_blocks(
         return work(number, begun, batch)
 
     with quiet_blas(), executor(flops) as pool:
-        parts = in_order(pool, done, blocks, workers())
+        parts = in_order(pool, done, blocks, passes.for_each_core * workers())
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
 class Compiled:
     """The passes of any kernel that compiled code knows; `Stack` has those of the SE kernel."""
 
+    for_each_core = 1  # blocks that are begun: compiled code has all cores for the next one
+
     def __init__(self, model: Model, rows: int, room: int) -> None:
-        self.model, self.rows, self.room = model, rows, room
+        self.model, self.R, self.rows, self.room = model, model.inducing, rows, room
         self.kept: dict[int, tuple[HostArray, HostArray, Array]] = {}
 
     def begin(self, number: int, block: Batch) -> Array:

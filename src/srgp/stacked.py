@@ -4,10 +4,12 @@
 
 One product sums rows up, one more takes a derivative back to them. NumPy and BLAS let go of
 Python's lock, so that each core has rows of its own from distances to moments. Compiled code would
-spread every kernel matrix over all cores, which then wait for each other.
+spread every kernel matrix over all cores, which then wait for each other. So would many short calls
+wait for Python's lock: what is small is done for all rows of a job at once.
 """
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import jax
@@ -18,21 +20,21 @@ from srgp.blas import Triangle, add_gram, add_product
 from srgp.collapsed import RawCotangent
 from srgp.kernels import SE
 from srgp.linalg import Whitener
-from srgp.moments import BEYOND, monomials, unheard
+from srgp.moments import BEYOND, unheard
 from srgp.precision import HostArray
-from srgp.slopes import Raw, host_raw
+from srgp.slopes import Raw, is_shared
 from srgp.sources import Batch
 
 # Inputs up to which differences are the fewest operations, and lengthscales across all of R up to
 # which two products lose no more digits than they do.
-FEW_INPUTS, WIDE = 2, 2.0**10
+FEW_INPUTS, WIDE = 1, 2.0**10
 # Entries of Z that stay near the core that works on them; those of a job, at least and at most.
-PIECE, LEAST, JOB = 2**18, 2**16, 2**21
+PIECE, LEAST, JOB = 2**18, 2**18, 2**21
 # Jobs of many rows are a multiple of this.
 JOBS = 8
 
-# Z of parts of a batch.
-Pieces: TypeAlias = list[tuple[slice, Float[np.ndarray, "Z B"]]]
+Coordinates: TypeAlias = Float[np.ndarray, "D B"]
+Memory: TypeAlias = Float[np.ndarray, " S"]
 
 
 class Exponent:
@@ -47,14 +49,15 @@ class Exponent:
 
     def __init__(self, kernel: SE, R: Float[np.ndarray, "M D"]) -> None:
         self.columns = slice(None) if kernel.active_dims is None else list(kernel.active_dims)
-        R = R[:, self.columns]
-        lengthscales = np.broadcast_to(np.asarray(kernel.lengthscales), R.shape[1:])
-        self.centre, self.scales = R.mean(0), np.sqrt(0.5) / lengthscales
+        r = R[:, self.columns]
+        lengthscales = np.broadcast_to(np.asarray(kernel.lengthscales), r.shape[1:])
         # Where the kernel is zero x may be anything: what is far away would only cost digits.
         reach = BEYOND * lengthscales
-        self.nearby = R.min(0) - reach, R.max(0) + reach
+        # Columns, for rows of coordinates.
+        self.nearby = (r.min(0) - reach)[:, None], (r.max(0) + reach)[:, None]
+        self.centre, self.scales = r.mean(0)[:, None], (np.sqrt(0.5) / lengthscales)[:, None]
         self.log_variance = float(np.log(kernel.variance))
-        self.R = self._coordinates(R)
+        self.R = self.coordinates(R)
         D, top = len(self.R), float(np.abs(self.R).max()) + BEYOND
         self.by_products = D > FEW_INPUTS and top < WIDE
         if not self.by_products:
@@ -68,34 +71,48 @@ class Exponent:
         rest = self.log_variance - _dot(p1 + p, p2)
         self.fine = np.concatenate([2.0 * p, 2.0 * p2, rest, one]).T.copy()
 
-    def __call__(self, X: Float[np.ndarray, "B D"], out: Float[np.ndarray, "M B"]) -> None:
-        """Into `out`."""
-        q = self._coordinates(np.clip(X[:, self.columns], *self.nearby))
-        if self.by_products:
-            q1, q2 = self._cut(q)
-            one = np.ones((1, q.shape[1]))
-            np.matmul(self.coarse, np.concatenate([q1, one, -_dot(q1, q1)]), out=out)
-            add_product(self.fine, np.concatenate([q2, q1, one, -_dot(q1 + q, q2)]), out)
-        else:
-            self._by_differences(q, out)
+    def coordinates(self, X: Float[np.ndarray, "B D"]) -> Coordinates:
+        """From the middle of R; long rows are the fast ones."""
+        x = X[:, self.columns].T.copy()
+        np.clip(x, *self.nearby, out=x)
+        x -= self.centre
+        x *= self.scales
+        return x
 
-    def _by_differences(self, q: Float[np.ndarray, "D B"], out: Float[np.ndarray, "M B"]) -> None:
+    def factors(self, q: Coordinates) -> tuple[Float[np.ndarray, "F B"], ...]:
+        """What depends on the rows of data alone: the right factors of the products."""
+        if not self.by_products:
+            return (q,)
+        q1, q2 = self._cut(q)
+        one = np.ones((1, q.shape[1]))
+        fine = np.concatenate([q2, q1, one, -_dot(q1 + q, q2)])
+        return np.concatenate([q1, one, -_dot(q1, q1)]), fine
+
+    def __call__(
+        self, factors: tuple[Float[np.ndarray, "F B"], ...], out: Float[np.ndarray, "M B"]
+    ) -> None:
+        """Into `out`."""
+        if self.by_products:
+            coarse, fine = factors
+            np.matmul(self.coarse, coarse, out=out)
+            add_product(self.fine, np.ascontiguousarray(fine), out)
+        else:
+            self._by_differences(factors[0], out)
+
+    def _by_differences(self, q: Coordinates, out: Float[np.ndarray, "M B"]) -> None:
         np.square(np.subtract(self.R[0][:, None], q[0], out=out), out=out)
         for one, other in zip(self.R[1:], q[1:], strict=True):
             difference = one[:, None] - other
             out += np.square(difference, out=difference)
         np.subtract(self.log_variance, out, out=out)
 
-    def _coordinates(self, X: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "D B"]:
-        """From the middle of R; long rows are the fast ones."""
-        return np.ascontiguousarray(((X - self.centre) * self.scales).T)
-
-    def _cut(self, p: Float[np.ndarray, "D B"]) -> tuple[np.ndarray, np.ndarray]:
-        coarse = np.rint(p / self.grid) * self.grid
+    def _cut(self, p: Coordinates) -> tuple[Coordinates, Coordinates]:
+        coarse = np.rint(p / self.grid)
+        coarse *= self.grid
         return coarse, p - coarse
 
 
-def _dot(p: Float[np.ndarray, "D B"], q: Float[np.ndarray, "D B"]) -> Float[np.ndarray, "1 B"]:
+def _dot(p: Coordinates, q: Coordinates) -> Float[np.ndarray, "1 B"]:
     return np.einsum("db,db->b", p, q)[None]
 
 
@@ -133,6 +150,8 @@ class Stack:
     count: of all rows; room: bytes of the first batches to keep from one pass to the next.
     """
 
+    for_each_core = 2  # jobs that are begun: one is at work, the next one there when it is done
+
     def __init__(self, kernel: SE, R: HostArray, count: int, room: int = 0) -> None:
         self.kernel: SE = jax.tree.map(np.asarray, kernel)
         self.R, self.room = np.asarray(R), room
@@ -140,49 +159,44 @@ class Stack:
         self.jobs = -(-count // self.rows)
         self.exponent = Exponent(self.kernel, self.R)
         self.free = np.empty(0)
-        self.kept: dict[int, tuple[Batch, Pieces]] = {}
+        self.kept: dict[int, tuple[Batch, Memory]] = {}
 
-    def begin(self, number: int, batch: Batch) -> Pieces:
-        """Memory for Z, kept as long as there is room."""
+    def begin(self, number: int, batch: Batch) -> Memory | None:
+        """Memory for Z of a batch, as long as there is room."""
         size = self._height(batch) * len(batch[0])
         if number == 0:
             # At once: the system hands much over in large pages, in a fifth of the time.
             self.free = np.empty(min(self.room // 8, size * self.jobs))
         if size > self.free.size:
-            return self._pieces(np.empty(size), batch)
+            return None
         memory, self.free = self.free[:size], self.free[size:]
-        pieces = self._pieces(memory, batch)
-        X, y, w = map(np.array, batch)  # the source may use its own again
-        self.kept[number] = (X, y, w), pieces
-        return pieces
+        return memory
 
-    def begin_again(self, number: int, batch: Batch) -> tuple[Batch | None, Pieces]:
-        """Z as it was kept, and of which rows; otherwise memory for it."""
-        size = self._height(batch) * len(batch[0])
-        return self.kept.pop(number, None) or (None, self._pieces(np.empty(size), batch))
-
-    def _height(self, batch: Batch) -> int:
-        return len(self.R) + int(np.prod(batch[1].shape[1:]))
-
-    def _pieces(self, memory: Float[np.ndarray, " S"], batch: Batch) -> Pieces:
-        count, height = len(batch[0]), self._height(batch)
-        ends = np.linspace(0, count, -(-count * len(self.R) // PIECE) + 1).astype(int)
-        return [
-            (slice(a, b), memory[height * a : height * b].reshape(height, b - a))
-            for a, b in itertools.pairwise(map(int, ends))
-        ]
+    def begin_again(self, number: int, batch: Batch) -> tuple[Batch, Memory] | None:
+        """Z as it was kept, and of which rows."""
+        return self.kept.pop(number, None)
 
     @unheard
-    def sums(self, factor: Factor | None, number: int, pieces: Pieces, batch: Batch) -> Raw:
+    def sums(self, factor: Factor | None, number: int, memory: Memory | None, batch: Batch) -> Raw:
         """The sums of a batch, Φ as its lower half; of L⁻¹K if there is a factor."""
         X, y, w = batch
-        M, height = len(self.R), len(pieces[0][1])
+        M, height = len(self.R), self._height(batch)
         total = np.zeros((height, height))
-        for rows, Z in pieces:
-            self._fill(Z, X[rows], y[rows], w[rows])
+        for _, Z in self._filled(memory, batch, self.exponent.coordinates(X)):
             add_gram(Z if factor is None else factor.whitened(Z, M), total)
-        b = total[M:, :M].T.reshape(M, *y.shape[1:])
-        return host_raw(self.kernel, total[:M, :M], b, X, y, w)
+        if memory is not None:
+            # Copies: the source may use its own again.
+            self.kept[number] = (np.array(X), np.array(y), np.array(w)), memory
+        outputs, present = y.shape[1:], w > 0.0
+        found: tuple[Any, ...] = (
+            total[:M, :M],
+            total[M:, :M].T.reshape(M, *outputs),
+            np.diagonal(total)[M:].reshape(outputs),
+            self.kernel.variance * w.sum(),
+            np.log(w[present]).sum(),
+            present.sum(dtype=w.dtype),
+        )
+        return Raw(*found)
 
     @unheard
     def pulled(
@@ -190,33 +204,70 @@ class Stack:
         at: RawCotangent,
         factor: Factor | None,
         number: int,
-        begun: tuple[Batch | None, Pieces],
+        known: tuple[Batch, Memory] | None,
         batch: Batch,
     ) -> tuple[Float[np.ndarray, "M S"], Any]:
         """−(K̄ ∘ K) p for the monomials p of x, from which `pulled_moments` has the gradient; Σ w.
 
         With a factor, Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ[2Φ̄ b̄][L⁻¹K; yᵀ].
         """
-        X, y, w = batch
-        known, pieces = begun
+        X, _, w = batch
+        M, q = len(self.R), self.exponent.coordinates(X)
+        p = self._monomials(q)
         # Batches may come in another order than in the first pass.
-        filled = known is not None and all(map(np.array_equal, known, batch))
-        M, moments = len(self.R), np.zeros(())
+        if known is not None and all(map(np.array_equal, known[0], batch)):
+            pieces = self._pieces(known[1], batch)
+        else:
+            pieces = self._filled(None, batch, q)
         G = np.concatenate([2.0 * np.asarray(at.Phi), np.reshape(at.b, (M, -1))], 1)
+        moments = np.zeros((len(p), M))
         for rows, Z in pieces:
-            if not filled:
-                self._fill(Z, X[rows], y[rows], w[rows])
             at_K = G @ (Z if factor is None else factor.whitened(Z, M))
             if factor is not None:
                 at_K = np.asarray(factor.inverse).T @ at_K
             at_K *= Z[:M]
-            moments = moments - at_K @ monomials(self.kernel, self.R, X[rows])
-        return moments, w.sum()
+            moments -= p[:, rows] @ at_K.T
+        return self._in_units_of_x(moments), w.sum()
 
-    def _fill(self, Z: Float[np.ndarray, "Z B"], X: Any, y: Any, w: Any) -> None:
-        K = Z[: len(self.R)]
-        self.exponent(X, K)
-        np.exp(K, out=K)
-        Z[len(K) :] = y.T
-        if not np.all(w == 1.0):
-            Z *= np.sqrt(w)
+    def _height(self, batch: Batch) -> int:
+        return len(self.R) + int(np.prod(batch[1].shape[1:]))
+
+    def _pieces(
+        self, memory: Memory | None, batch: Batch
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "Z B"]]]:
+        """Parts of a batch and their Z in memory; without, all in the same place."""
+        count, height = len(batch[0]), self._height(batch)
+        ends = np.linspace(0, count, -(-count * len(self.R) // PIECE) + 1).astype(int)
+        if memory is None:
+            room = np.empty(height * int(np.diff(ends).max()))
+        for a, b in itertools.pairwise(ends.tolist()):
+            place = room[: height * (b - a)] if memory is None else memory[height * a : height * b]
+            yield slice(a, b), place.reshape(height, b - a)
+
+    def _filled(
+        self, memory: Memory | None, batch: Batch, q: Coordinates
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "Z B"]]]:
+        _, y, w = batch
+        M, factors, targets = len(self.R), self.exponent.factors(q), y.T
+        root = None if np.all(w == 1.0) else np.sqrt(w)
+        for rows, Z in self._pieces(memory, batch):
+            K = Z[:M]
+            self.exponent(tuple(factor[:, rows] for factor in factors), K)
+            np.exp(K, out=K)
+            Z[M:] = targets[..., rows]
+            if root is not None:
+                Z *= root[rows]
+            yield rows, Z
+
+    def _monomials(self, q: Coordinates) -> Float[np.ndarray, "S B"]:
+        """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale), in coordinates q."""
+        squares = _dot(q, q) if is_shared(self.kernel) else q**2
+        return np.concatenate([np.ones((1, q.shape[1])), q, squares])
+
+    def _in_units_of_x(self, moments: Float[np.ndarray, "S M"]) -> Float[np.ndarray, "M S"]:
+        scales = self.exponent.scales
+        d = len(scales)
+        moments[1 : d + 1] /= scales
+        for _ in range(2):
+            moments[d + 1 :] /= scales[: len(moments) - d - 1]
+        return moments.T
