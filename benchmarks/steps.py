@@ -26,6 +26,7 @@ from srgp.learners import sites as sites_learner
 from srgp.learners import srgp as srgp_learner
 from srgp.learners.stepping import as_optimizer
 from srgp.parameters import Coordinates
+from srgp.passes import KEPT
 from srgp.propagation import sensitivities
 from srgp.slopes import kernel_matrix
 from srgp.sources import Arrays
@@ -253,26 +254,26 @@ def parts_of_exact(model: srgp.Model, X: np.ndarray, y: np.ndarray) -> dict[str,
     with jax.enable_x64(True), threadpool_limits(1):
         at = jax.tree.map(jnp.asarray, model)
         whiten: Any = gradient.whitener_where_needed(at)
-        stack, factor = Stack(at.kernel, at.inducing, len(X)), Factor.of(whiten)
-        rows = stack.rows
-        block = next(Arrays(X, y).batches(rows))
-        pieces = stack.begin(0, block)
-        raw = stack.sums(factor, 0, pieces, block)
+        stack, factor = Stack(at.kernel, at.inducing, len(X), KEPT), Factor.of(whiten)
+        block = next(Arrays(X, y).batches(stack.rows))
+        memory = stack.begin(0, block)
+        raw = stack.sums(factor, 0, memory, block)
         raw = raw._replace(Phi=mirrored(raw.Phi))
         cotangent, whiten_back = gradient.simplest(gradient.cotangents(at, whiten, raw)[1], whiten)
         told = jax.tree.map(np.asarray, cotangent), Factor.of(whiten_back)
 
-        def kernel() -> None:
-            for part, Z in pieces:
-                stack._fill(Z, *(a[part] for a in block))
+        kept = stack.begin_again(0, block)
+
+        def kernel() -> list[Any]:
+            return list(stack._filled(memory, block, stack.exponent.coordinates(block[0])))
 
         filled = seconds(kernel, 15)
         parts = {
             "kernel": filled,
-            "first pass": seconds(lambda: stack.sums(factor, 0, pieces, block), 15) - filled,
-            "second pass": seconds(lambda: stack.pulled(*told, 0, (block, pieces), block), 15),
+            "first pass": seconds(lambda: stack.sums(factor, 0, memory, block), 15) - filled,
+            "second pass": seconds(lambda: stack.pulled(*told, 0, kept, block), 15),
         }
-    return {name: 1e3 * t * -(-len(X) // rows) / cores for name, t in parts.items()}
+    return {name: 1e3 * t * stack.jobs / cores for name, t in parts.items()}
 
 
 def growth() -> list[dict[str, Any]]:
