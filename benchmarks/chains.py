@@ -1,13 +1,15 @@
 """What each change to the paper's SRGP brings: sums made anew, restarts, Adam's memory.
 
-python -m benchmarks.chains
+python -m benchmarks.chains [--toy]
 
 The synthetic problems, several seeds of data and order; the bound of all rows at the θ reached. And
 the toy of 1000 rows, where the optimum is known: how far from it each way ends, one of them with a
 preconditioner of all parameters together in place of Adam's, which has one for each.
 """
 
+import argparse
 import functools
+import json
 import warnings
 from typing import Any
 
@@ -17,7 +19,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 import srgp
-from benchmarks.common import write
+from benchmarks.common import RESULTS, write
 from benchmarks.problems import start, synthetic, toy
 
 SEEDS = range(2)
@@ -58,6 +60,7 @@ def on_toy(epochs: int) -> dict[str, Any]:
     sized = functools.partial(srgp.SRGP, batch_size=100, epochs=epochs)
     return {
         "default": sized(),
+        "rate 0.3": sized(learning_rate=0.3),
         "Adam's usual memory": sized(optimizer="adam"),
         "all parameters together": sized(optimizer=full_matrix()),
         "sums of their time": sized(fresh=False),
@@ -109,11 +112,17 @@ def run_toy(seed: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    again = "the toy only, beside what the results file has"
+    parser.add_argument("--toy", action="store_true", help=again)
     rows = []
-    for D in (1, 2, 5):
-        for name in LEARNERS:
-            rows.append(run(D, name))
-            print(rows[-1], flush=True)
+    if parser.parse_args().toy:
+        rows = json.loads((RESULTS / "chains.json").read_text())["rows"]
+    else:
+        for D in (1, 2, 5):
+            for name in LEARNERS:
+                rows.append(run(D, name))
+                print(rows[-1], flush=True)
     found = [row for seed in range(3) for row in run_toy(seed)]
     write("chains", {"epochs": 20, "rows": rows, "toy": found})
 

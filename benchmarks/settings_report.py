@@ -41,7 +41,8 @@ def _toy(found: list[dict[str, Any]]) -> str:
         f"1 % in a few epochs is wanted. {_reached(found)} σ0 and ℓ lie on a ridge, along which "
         "the bound hardly changes. Sums of earlier batches that stay at the θ of their time bend "
         "the gradient more than that: without them an epoch of one chain is a gradient of the "
-        "bound itself. *All parameters together* have one preconditioner, O(P³) a step for P of "
+        "bound itself. A rate of 0.3 in place of 0.1 comes closer in ten epochs, and was tried "
+        "here only. *All parameters together* have one preconditioner, O(P³) a step for P of "
         "them, in place of Adam's, which has a number for each.\n\n"
         + table(
             ["settings", *(f"seed {seed}" for seed in seeds)],
