@@ -115,9 +115,9 @@ sizes are at most 1.3 and 2.
 {table(["M, D, B", *heads, *peers], rows)}
 
 The ratios move with the machine, which is shared, and with the processor. This one has AVX-512, and
-two cores do 100 to 210 GFlop/s in products. Half a day before, those at M = 100 took a third longer,
-and the default's 14.0 ms were 1.27 times theirs: 1.3 is met there in some runs and missed in
-others. At the larger sizes the default meets it always (0.94 and 0.60 times in that run), the
+two cores do 100 to 210 GFlop/s in products. Half a day before, those at M = 100 took a third
+longer, and the default's 14.0 ms were 1.27 times theirs: 1.3 is met there in some runs and missed
+in others. At the larger sizes the default meets it always (0.94 and 0.60 times in that run), the
 published way mostly (1.35, 1.32 and 1.18).
 On an EPYC without AVX-512, on 2026-11-18, the default took 1.21, 0.81 and 0.53 times its products,
 the published way 1.17, 0.85 and 0.66 (1.15 to 1.31 at M = 100 in three runs), and `Sites` 2.3, 1.7
