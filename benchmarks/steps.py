@@ -284,7 +284,7 @@ def parts_of_exact(model: srgp.Model, X: np.ndarray, y: np.ndarray) -> dict[str,
         kept = stack.begin_again(0, block)
 
         def kernel() -> list[Any]:
-            return list(stack._filled(memory, block, stack.exponent.coordinates(block[0])))
+            return list(stack._filled(memory, block, stack.exponent.centred(block[0])))
 
         filled = seconds(kernel, 15)
         parts = {

@@ -16,6 +16,7 @@ import srgp
 from srgp import blocks, passes, stacked
 from srgp import kernels as k
 from srgp.collapsed import RawCotangent
+from srgp.gradient import exact_gradient
 from srgp.model import whitener_of
 from srgp.passes import Compiled, Passes, first_pass, passes_of, second_pass
 from srgp.slopes import raw_sums
@@ -37,7 +38,7 @@ def places(D: int, spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 def exponent(kernel: k.SE, R: np.ndarray, X: np.ndarray) -> np.ndarray:
     out = np.empty((len(R), len(X)))
     found = Exponent(kernel, R)
-    found(found.factors(found.coordinates(X)), out)
+    found(found.factors(found.centred(X)), out)
     return out
 
 
@@ -106,6 +107,23 @@ def some_problem(Q: int | None = None) -> Problem:
     """With weights, some of them zero."""
     p = problem(seed=4, N=37, M=6, D=3, Q=Q)
     return p._replace(weights=np.where(np.arange(37) % 6 == 0, 0.0, p.weights))
+
+
+@pytest.mark.parametrize("variance", [0.0, 1.0, np.inf])
+@pytest.mark.parametrize("lengthscale", [0.0, 1.0, np.inf])
+@pytest.mark.parametrize("far", [1.0, 1e308])
+def test_where_a_line_search_has_run_away(variance: float, lengthscale: float, far: float) -> None:
+    """A bound with its gradient, or none: no warning, and nothing in between."""
+    p = some_problem()
+    with jax.enable_x64(True):
+        structure = jax.tree.structure(srgp.Model(k.SE(1.0, 1.0), p.noise, p.R))
+        leaves = variance, lengthscale, p.noise, far * p.R
+        model = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
+        value, gradient = exact_gradient(model, Held(p.X, p.y, p.weights), 8)
+        if variance == lengthscale == far == 1.0:
+            assert np.isfinite(value)
+        if np.isfinite(value):
+            assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def both_passes(

@@ -63,8 +63,8 @@ def se_products(
         return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), parts)
 
 
-# What overflows is refused where the sums are used, with a message of its own.
-unheard = np.errstate(over="ignore", invalid="ignore")
+# What overflows, and θ that has run away, is refused where the sums are used, with a message.
+unheard = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 @unheard

@@ -47,6 +47,7 @@ class Exponent:
         −|p − q|² = [2p₁·q₁ − |p₁|² − |q₁|²] + [2p·q₂ + 2p₂·q₁ − (p₁ + p)·p₂ − (q₁ + q)·q₂]
     """
 
+    @unheard
     def __init__(self, kernel: SE, R: Float[np.ndarray, "M D"]) -> None:
         self.columns = slice(None) if kernel.active_dims is None else list(kernel.active_dims)
         r = R[:, self.columns]
@@ -57,7 +58,7 @@ class Exponent:
         self.nearby = (r.min(0) - reach)[:, None], (r.max(0) + reach)[:, None]
         self.centre, self.scales = r.mean(0)[:, None], (np.sqrt(0.5) / lengthscales)[:, None]
         self.log_variance = float(np.log(kernel.variance))
-        self.R = self.coordinates(R)
+        self.R = self.centred(R) * self.scales
         D, top = len(self.R), float(np.abs(self.R).max()) + BEYOND
         self.by_products = D > FEW_INPUTS and top < WIDE
         if not self.by_products:
@@ -71,16 +72,16 @@ class Exponent:
         rest = self.log_variance - _dot(p1 + p, p2)
         self.fine = np.concatenate([2.0 * p, 2.0 * p2, rest, one]).T.copy()
 
-    def coordinates(self, X: Float[np.ndarray, "B D"]) -> Coordinates:
+    def centred(self, X: Float[np.ndarray, "B D"]) -> Coordinates:
         """From the middle of R; long rows are the fast ones."""
         x = X[:, self.columns].T.copy()
         np.clip(x, *self.nearby, out=x)
         x -= self.centre
-        x *= self.scales
         return x
 
-    def factors(self, q: Coordinates) -> tuple[Float[np.ndarray, "F B"], ...]:
-        """What depends on the rows of data alone: the right factors of the products."""
+    def factors(self, x: Coordinates) -> tuple[Float[np.ndarray, "F B"], ...]:
+        """What depends on the (centred) rows of data alone: the right factors of the products."""
+        q = x * self.scales
         if not self.by_products:
             return (q,)
         q1, q2 = self._cut(q)
@@ -182,7 +183,7 @@ class Stack:
         X, y, w = batch
         M, height = len(self.R), self._height(batch)
         total = np.zeros((height, height))
-        for _, Z in self._filled(memory, batch, self.exponent.coordinates(X)):
+        for _, Z in self._filled(memory, batch, self.exponent.centred(X)):
             add_gram(Z if factor is None else factor.whitened(Z, M), total)
         if memory is not None:
             # Copies: the source may use its own again.
@@ -212,13 +213,13 @@ class Stack:
         With a factor, Φ̄ and b̄ are derivatives in whitened sums: K̄ = L⁻ᵀ[2Φ̄ b̄][L⁻¹K; yᵀ].
         """
         X, _, w = batch
-        M, q = len(self.R), self.exponent.coordinates(X)
-        p = self._monomials(q)
+        M, x = len(self.R), self.exponent.centred(X)
+        p = self._monomials(x)
         # Batches may come in another order than in the first pass.
         if known is not None and all(map(np.array_equal, known[0], batch)):
             pieces = self._pieces(known[1], batch)
         else:
-            pieces = self._filled(None, batch, q)
+            pieces = self._filled(None, batch, x)
         G = np.concatenate([2.0 * np.asarray(at.Phi), np.reshape(at.b, (M, -1))], 1)
         moments = np.zeros((len(p), M))
         for rows, Z in pieces:
@@ -227,7 +228,7 @@ class Stack:
                 at_K = np.asarray(factor.inverse).T @ at_K
             at_K *= Z[:M]
             moments -= p[:, rows] @ at_K.T
-        return self._in_units_of_x(moments), w.sum()
+        return moments.T, w.sum()
 
     def _height(self, batch: Batch) -> int:
         return len(self.R) + int(np.prod(batch[1].shape[1:]))
@@ -245,10 +246,10 @@ class Stack:
             yield slice(a, b), place.reshape(height, b - a)
 
     def _filled(
-        self, memory: Memory | None, batch: Batch, q: Coordinates
+        self, memory: Memory | None, batch: Batch, x: Coordinates
     ) -> Iterator[tuple[slice, Float[np.ndarray, "Z B"]]]:
         _, y, w = batch
-        M, factors, targets = len(self.R), self.exponent.factors(q), y.T
+        M, factors, targets = len(self.R), self.exponent.factors(x), y.T
         root = None if np.all(w == 1.0) else np.sqrt(w)
         for rows, Z in self._pieces(memory, batch):
             K = Z[:M]
@@ -259,15 +260,7 @@ class Stack:
                 Z *= root[rows]
             yield rows, Z
 
-    def _monomials(self, q: Coordinates) -> Float[np.ndarray, "S B"]:
-        """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale), in coordinates q."""
-        squares = _dot(q, q) if is_shared(self.kernel) else q**2
-        return np.concatenate([np.ones((1, q.shape[1])), q, squares])
-
-    def _in_units_of_x(self, moments: Float[np.ndarray, "S M"]) -> Float[np.ndarray, "M S"]:
-        scales = self.exponent.scales
-        d = len(scales)
-        moments[1 : d + 1] /= scales
-        for _ in range(2):
-            moments[d + 1 :] /= scales[: len(moments) - d - 1]
-        return moments.T
+    def _monomials(self, x: Coordinates) -> Float[np.ndarray, "S B"]:
+        """1, x_1..x_d, then x_1²..x_d² (|x|² for a shared lengthscale)."""
+        squares = _dot(x, x) if is_shared(self.kernel) else x**2
+        return np.concatenate([np.ones((1, x.shape[1])), x, squares])
