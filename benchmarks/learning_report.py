@@ -148,8 +148,8 @@ The kernel matrix, and what else each pass does, are those of one core, times th
 cores; the rest is Python, the factors of M×M matrices, and cores that share memory and wait for
 each other. *AVX2*: with `OPENBLAS_CORETYPE=Haswell`, which slows NumPy's products down, as the
 second pass shows most, and none of GPflow's. A factor of five is wanted, and reached at M = 100
-only, just so: in three runs of that day it was 5.1, 4.9 and 5.1 there, 4.2, 4.5 and 3.4 at M = 50
-and 2.6, 2.8 and 2.9 at M = 20. Six designs were tried: compiled passes (XLA); compiled kernel
+only, just so: in four runs of that day it was 4.9 to 5.1 there, 3.4 to 4.5 at M = 50 and 2.6 to
+2.9 at M = 20. Six designs were tried: compiled passes (XLA); compiled kernel
 matrices, begun a block ahead, with BLAS on threads; BLAS without that; NumPy and BLAS alone, each
 core with rows of its own from distances to moments; the same with all that is small done for all
 rows of a job at once, which is ours now (the one before had 2.7, 4.0 and 4.7, and where BLAS was
