@@ -402,10 +402,8 @@ def _memory(memory: dict[str, Any]) -> str:
         "until the C library has all the memory that it keeps. With one pass over either, as the "
         "commit before this protocol measures it, SRGP grew from 836 to 987 MB and Sites from 635 "
         "to 718. Within 10 % is wanted: Sites grew by 7, 8, 8.7, 10.05 and 15 % in other runs of "
-        "this protocol, which is missed as often as not. Smaller buffers to shuffle files in bring "
-        "some of it down, and mix rows worse; one arena for all threads (`MALLOC_ARENA_MAX=1`) "
-        "brings both numbers down, not their difference. It is no growth that goes on: from 10⁶ to "
-        "10⁷ rows see [scale](scale.md)."
+        "this protocol, which is missed as often as not; what the difference is made of was not "
+        "measured. It is no growth that goes on: from 10⁶ to 10⁷ rows see [scale](scale.md)."
     )
     return lead + "\n\n" + table(header, rows)
 

@@ -38,7 +38,7 @@ def judged(task: Task, values: Values) -> float:
 
 def _bound(task: Task, values: Values, times: float) -> float:
     """With every row counted so many times; by the sums that gradients are made of, where these
-    will do: often they cost half of what statistics do.
+    will do: they cost less than statistics, which are always whitened.
     """
     if not can_be_fresh(task.coordinates.template):
         model = as_model(task, values)
